@@ -79,7 +79,7 @@ func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB
 		answer := b.remove()
 		return len(h.cloud.LoadBalancers()) == 0, answer
 	})
-	b.service.DeletionTime = timestamppb.New(time.Now().Add(-time.Minute))
+	h.provider.now = func() time.Time { return time.Now().Add(time.Minute) }
 	if answer := b.remove(); answer.GetDone() == nil {
 		t.Errorf("%v", answer)
 	}

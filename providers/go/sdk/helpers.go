@@ -3,8 +3,10 @@ package sdk
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"reflect"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -109,23 +111,55 @@ func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) st
 }
 
 const (
-	// How long after the deletion of a Service a list may lack its load balancer.
+	// How long after the deletion of a Service, or after its first Delete, a list may lack its load balancer. The provider's clock may be ahead, and the
+	// Delete may come long after the deletion, because an Ensure was under way.
 	listMayLack = 30 * time.Second
 	// A deletion in the future shows that the provider's clock is behind. The wait is longer then. If it would be longer than this, nothing is known about
 	// the time of the deletion.
 	longestWait = 2 * time.Minute
+	// The most Services whose first Delete the process remembers.
+	mostDeletes = 10000
 )
 
+// firstDeletes remembers when the process first asked for the wait of each Service's Delete, by the UID.
+type firstDeletes struct {
+	mutex sync.Mutex
+	seen  map[string]time.Time
+}
+
+var deletes = firstDeletes{seen: map[string]time.Time{}}
+
+// since returns the time since the first Delete of a Service. If the process has no room to remember more Services, nobody need wait because of this time.
+func (f *firstDeletes) since(uid string, now time.Time) time.Duration {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if first, known := f.seen[uid]; known {
+		return now.Sub(first)
+	}
+	if len(f.seen) >= mostDeletes {
+		maps.DeleteFunc(f.seen, func(_ string, first time.Time) bool { return now.Sub(first) > longestWait })
+	}
+	if len(f.seen) >= mostDeletes {
+		return listMayLack
+	}
+	f.seen[uid] = now
+	return 0
+}
+
 // ListedLate is for DeleteLoadBalancer of a cloud whose lists are late, if the list has no load balancer of the Service. The answer to a create may
-// have been lost, and the list may not show the new load balancer yet. For 30 s after the deletion of the Service the result is [Pending], then nil. If
-// the provider's clock is behind by up to 90 s, the wait is longer by that much. If it is further behind, the result is nil at once. A
+// have been lost, and the list may not show the new load balancer yet. For 30 s after the deletion of the Service, and after the first such Delete that
+// this process saw, the result is [Pending], then nil. The wait is longer if the provider's clock is behind, by at most 90 s. A
 // handle or an address in the status shows that the create was answered: the result is then nil at once. It is also nil at once for a Service that is
 // not being deleted but has changed its type, because the time of that change is unknown.
 func ListedLate(service *Service, handle string, now time.Time) error {
 	if handle != "" || len(service.Status.Ingress) > 0 || service.Deleted.IsZero() {
 		return nil
 	}
-	if left := listMayLack - now.Sub(service.Deleted); left > 0 && left <= longestWait {
+	left := listMayLack - deletes.since(service.UID, now)
+	if longer := listMayLack - now.Sub(service.Deleted); longer <= longestWait {
+		left = max(left, longer)
+	}
+	if left > 0 {
 		return Pending(min(left, 10*time.Second), "the cloud lists no load balancer of this Service; listing once more, as a list may be late")
 	}
 	return nil
