@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -22,8 +21,6 @@ const (
 	againWhileBusy = 3 * time.Second
 	// While a load balancer is younger than this, the provider checks whether Hetzner still makes it.
 	young = 5 * time.Minute
-	// How many locked targets in a row the provider puts off. More of them mean that the load balancer itself is locked.
-	mostLocked = 2
 )
 
 // request has the common arguments of the four calls about a load balancer.
@@ -298,128 +295,6 @@ func (r *request) ended(ctx context.Context, what string, err error) error {
 		return sdk.Pending(againWhileBusy, "%s: Hetzner still works on it", what)
 	}
 	return r.p.api.done(ctx, r.call, what, err)
-}
-
-// carryOut makes the calls of the steps, and then reads the load balancer again, because addresses
-// depend on networks. A target that Hetzner refuses becomes a target error, and carryOut does not
-// try it again.
-func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted, wrong map[string]error, made bool) (*hcloud.LoadBalancer, error) {
-	for range 4 {
-		steps := plan.Steps(lb, wanted)
-		if len(steps) == 0 {
-			return lb, nil
-		}
-		if err := r.run(ctx, lb, steps, wrong); err != nil {
-			return nil, err
-		}
-		wanted.Targets = slices.DeleteFunc(wanted.Targets, func(target plan.Target) bool { return wrong[target.Node] != nil })
-		// The first step marks an adopted load balancer, so it is ours now.
-		r.notes.Handle(plan.Handle(lb))
-		var err error
-		if lb, err = r.again(ctx, lb.ID); err != nil {
-			return nil, err
-		}
-	}
-	if len(plan.Steps(lb, wanted)) == 0 {
-		return lb, nil
-	}
-	return nil, sdk.Internal("load balancer %d is not as it was made: %s does not stay", lb.ID, plan.Steps(lb, wanted)[0].What)
-}
-
-// checkAddress returns an error if the load balancer cannot get its new private address. The API refuses such an address only after the load balancer is detached from its network.
-func (r *request) checkAddress(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted) error {
-	if !plan.Moves(lb, wanted) {
-		return nil
-	}
-	network, _, err := r.p.api.Network.GetByID(ctx, wanted.Network)
-	if err := r.p.api.done(ctx, r.call, fmt.Sprintf("asking for the network %d", wanted.Network), err); err != nil {
-		return err
-	}
-	if network == nil {
-		return sdk.Precondition("the project has no network %d", wanted.Network).Because("NetworkUnknown")
-	}
-	servers, err := r.p.servers.List(ctx, r.call, 0)
-	if err == nil {
-		err = r.list(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	return plan.CheckAddress(wanted, lb, network, servers, r.all)
-}
-
-// attachAgain attaches a load balancer with its former address and its former targets, because Hetzner refused to attach it with the new address: the retries would fail too, and the load
-// balancer would stay detached.
-func (r *request) attachAgain(ctx context.Context) {
-	former, network, nobody := r.former, r.formerNet, map[string]error{}
-	r.former = nil
-	err := r.run(ctx, former, []plan.Step{plan.Attach(network.Network, network.IP, nil)}, nobody)
-	var now *hcloud.LoadBalancer
-	if err == nil {
-		now, err = r.again(ctx, former.ID)
-	}
-	if err == nil { // A detach removes the targets with private addresses.
-		targets := plan.TargetsOf(former)
-		for i := range targets {
-			targets[i].Node = targets[i].String() // One that cannot be added does not stop the others.
-		}
-		err = r.run(ctx, now, plan.TargetSteps(now, targets), nobody)
-	}
-	if err != nil || len(nobody) > 0 {
-		slog.Warn("could not restore a load balancer that was detached from its network", "load balancer", former.ID, "address", network.IP, "error", err, "targets", nobody)
-	}
-}
-
-// run makes the calls of the steps, up to a step that changes the network. A target that Hetzner refuses, or fails to add, is an entry in wrong, and stops no other target
-// (LB-17).
-func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
-	var late error
-	locked := 0
-	for _, step := range steps {
-		if err := sdk.BeforeWrite(ctx); err != nil {
-			return err
-		}
-		action, err := step.Do(ctx, &r.p.api.LoadBalancer, lb)
-		if err == nil {
-			err = r.p.api.await(ctx, action)
-		}
-		if step.Node != "" && isCode(err, hcloud.ErrorCodeTargetAlreadyDefined) {
-			err = nil
-		}
-		own, busy := ofTargetAlone(err), isBusy(err)
-		err = r.ended(ctx, fmt.Sprintf("load balancer %d: %s", lb.ID, step.What), err)
-		var failure *sdk.Failure
-		failed := errors.As(err, &failure)
-		if step.Node != "" && busy {
-			// The server is locked, or the load balancer is. So try the other targets, unless several in a row are locked.
-			late = err
-			if locked++; locked <= mostLocked {
-				continue
-			}
-		}
-		locked = 0
-		if step.Node != "" && failed && (own || slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code)) {
-			wrong[step.Node] = failure
-			continue
-		}
-		if step.Later && failed && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict}, failure.Code) {
-			late = err
-			continue
-		}
-		if err != nil {
-			if step.Network && step.Former == nil && r.former != nil && failed {
-				r.attachAgain(ctx)
-			}
-			return err
-		}
-		if step.Network {
-			if r.former, r.formerNet = nil, step.Former; step.Former != nil {
-				r.former = lb
-			}
-			return nil
-		}
-	}
-	return late
 }
 
 // UpdateLoadBalancer sets the targets to the given ones, and changes nothing else (LB-16).
