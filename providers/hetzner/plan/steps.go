@@ -17,6 +17,8 @@ type Step struct {
 	// What describes the step, for people. Node is the Node whose target the step attaches; a
 	// refusal of such a step is only that target's.
 	What, Node string
+	// Removes is the target that the step removes.
+	Removes *Target
 	// Network says that the later steps have to be computed again, because addresses and targets depend on the network.
 	Network bool
 	// Later says that the steps after it go on if Hetzner refuses this one.
@@ -303,7 +305,7 @@ func (t Target) add() Step {
 }
 
 func (t Target) remove() Step {
-	return step("removing "+t.String(), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+	remove := step("removing "+t.String(), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
 		switch {
 		case t.Server != 0:
 			return api.RemoveServerTarget(ctx, lb, &hcloud.Server{ID: t.Server})
@@ -313,6 +315,8 @@ func (t Target) remove() Step {
 			return api.RemoveLabelSelectorTarget(ctx, lb, t.Selector)
 		}
 	})
+	remove.Removes = &t
+	return remove
 }
 
 // CreateOptions returns the options of the call that makes a load balancer with its mark, its services, and what else that call can set. Later calls do the

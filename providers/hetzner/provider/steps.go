@@ -87,7 +87,7 @@ func (r *request) attachAgain(ctx context.Context) {
 }
 
 // run makes the calls of the steps, up to a step that changes the network. A target that Hetzner refuses, or fails to add, is an entry in wrong, and stops no other target
-// (LB-17).
+// (LB-17). One that Hetzner does not remove stops no other step, and is the error of the call.
 func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
 	var late error
 	locked := 0
@@ -102,7 +102,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		if step.Node != "" && isCode(err, hcloud.ErrorCodeTargetAlreadyDefined) {
 			err = nil
 		}
-		own, busy := ofTargetAlone(err), isBusy(err)
+		own, busy, notRemoved := ofTargetAlone(err), isBusy(err), step.Removes != nil && isCode(err, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeNotFound, "load_balancer_target_not_found")
 		err = r.ended(ctx, fmt.Sprintf("load balancer %d: %s", lb.ID, step.What), err)
 		var failure *sdk.Failure
 		failed := errors.As(err, &failure)
@@ -116,6 +116,17 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		locked = 0
 		if step.Node != "" && failed && (own || slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code)) {
 			wrong[step.Node] = failure
+			continue
+		}
+		if notRemoved {
+			// Hetzner itself removes the targets of deleted servers, and then refuses a call that removes them.
+			now, lookErr := r.again(ctx, lb.ID)
+			if lookErr != nil {
+				return lookErr
+			}
+			if slices.Contains(plan.TargetsOf(now), *step.Removes) {
+				late = err
+			}
 			continue
 		}
 		if step.Later && failed && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict}, failure.Code) {

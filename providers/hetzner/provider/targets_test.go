@@ -2,6 +2,8 @@ package provider
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -77,6 +79,52 @@ func TestATargetThatHetznerCannotAddNowStopsNoOtherTarget(t *testing.T) { // LB-
 				t.Errorf("%+v", targets)
 			}
 		})
+	}
+}
+
+// The server is deleted after the provider has read the load balancer. Hetzner then removes the target itself.
+func TestATargetThatIsGoneAlreadyStopsNothing(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid)
+	for name, call := range map[string]func() bool{
+		"Update": func() bool { return b.update().GetDone() != nil },
+		"Ensure": func() bool { return b.ensure().GetReady() != nil },
+	} {
+		h.servers = append(h.servers[:2], h.cloud.AddServer(testapi.NewServer{Name: "gone-" + name}))
+		b.targets = h.service(uid).targets
+		b.ensured()
+		calls := h.cloud.Calls()
+		at := slices.IndexFunc(calls, func(call api.Call) bool {
+			return call.Route == "GET /v1/load_balancers" && strings.Contains(string(call.Answer), fmt.Sprint(h.servers[2]))
+		})
+		h.plan(api.Plan{Match: "GET /v1/load_balancers[?]", Body: string(calls[at].Answer)})
+		if err := h.cloud.SetServer("gone-"+name, ""); err != nil {
+			t.Fatal(err)
+		}
+		h.servers[2] = h.cloud.AddServer(testapi.NewServer{Name: "new-" + name})
+		b.targets = h.service(uid).targets
+		_, routes := h.calls(func() {
+			if !call() {
+				t.Errorf("%s: the target that is gone fails the call", name)
+			}
+		})
+		if writes := routes["POST /v1/load_balancers/{id}/actions/{action}"]; writes != 2 || len(h.only().Targets) != 3 {
+			t.Errorf("%s: %v, %+v", name, routes, h.only().Targets)
+		}
+	}
+}
+
+func TestATargetThatHetznerDoesNotRemoveStopsNoOtherTarget(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid)
+	all := b.targets
+	b.targets = all[:2]
+	b.ensured()
+	h.plan(api.Plan{Match: "remove_target$", Status: 422})
+	b.targets = all[1:]
+	h.must(b.update().GetFailed(), sdk.CodeInvalid, "RefusedByHetzner", fmt.Sprintf("removing server %d", h.servers[0]))
+	if targets := h.only().Targets; len(targets) != 3 {
+		t.Errorf("%+v", targets)
 	}
 }
 

@@ -228,7 +228,7 @@ func removeTarget(lb *schema.LoadBalancer, text json.RawMessage) error {
 	}
 	at := slices.IndexFunc(lb.Targets, func(other schema.LoadBalancerTarget) bool { return sameTarget(target, other) })
 	if at < 0 {
-		return refuse(http.StatusNotFound, "not_found", "target not found")
+		return invalid("target", "target not found")
 	}
 	lb.Targets = slices.Delete(slices.Clone(lb.Targets), at, at+1)
 	return nil
