@@ -21,8 +21,8 @@ type Step struct {
 	Removes *Target
 	// Network says that the later steps have to be computed again, because addresses and targets depend on the network.
 	Network bool
-	// Later says that the steps after it go on if Hetzner refuses this one.
-	Later bool
+	// Type says that the step changes the type. If that fails, the other steps go on with the present type.
+	Type bool
 	// Former is what the step detaches. If the attach after it fails, the caller attaches this again.
 	Former *hcloud.LoadBalancerPrivateNet
 	Do     func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, error)
@@ -49,6 +49,12 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			return nil, err
 		}})
 	}
+	// The change of type can take minutes, so it comes before anything is removed. A type that has no room for what is there comes after the removals.
+	kind := typeSteps(there, wanted)
+	fits := wanted.Kind == nil || len(there.Services) <= wanted.Kind.MaxServices && len(there.Targets) <= wanted.Kind.MaxTargets
+	if fits {
+		steps = append(steps, kind...)
+	}
 	if wanted.Algorithm != there.Algorithm.Type {
 		steps = append(steps, step("changing the algorithm", func(ctx context.Context, api client, lb lb) (action, answer, error) {
 			return api.ChangeAlgorithm(ctx, lb, hcloud.LoadBalancerChangeAlgorithmOpts{Type: wanted.Algorithm})
@@ -71,19 +77,14 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			}))
 		}
 	}
-	// A smaller type has no room for what is to go, and a larger one makes room for what is to come. So the change of type comes after the removals and before the additions.
 	lessServices, moreServices := serviceSteps(there, wanted)
 	var lessTargets, moreTargets []Step
 	if !wanted.LeaveTargets {
 		lessTargets, moreTargets = targetSteps(there, wanted.Targets)
 	}
 	steps = append(append(steps, lessServices...), lessTargets...)
-	if kind := there.LoadBalancerType; wanted.Type != "" && (kind == nil || kind.Name != wanted.Type) {
-		change := step("changing the type to "+wanted.Type, func(ctx context.Context, api client, lb lb) (action, answer, error) {
-			return api.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}})
-		})
-		change.Later = true // The removals are done. Without the additions, the load balancer could be left without ports and targets.
-		steps = append(steps, change)
+	if !fits {
+		steps = append(steps, kind...)
 	}
 	steps = append(append(steps, moreServices...), moreTargets...)
 	// The API keeps the public interface as long as it leads to a target.
@@ -93,6 +94,17 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 		}))
 	}
 	return steps
+}
+
+func typeSteps(there *hcloud.LoadBalancer, wanted *Wanted) []Step {
+	if kind := there.LoadBalancerType; wanted.Type == "" || kind != nil && kind.Name == wanted.Type {
+		return nil
+	}
+	change := step("changing the type to "+wanted.Type, func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+		return api.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}})
+	})
+	change.Type = true
+	return []Step{change}
 }
 
 func networkSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {

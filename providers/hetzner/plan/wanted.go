@@ -42,8 +42,9 @@ const (
 
 // Wanted is the desired state of a load balancer.
 type Wanted struct {
-	// Name and Type are empty if the existing ones stay.
+	// Name and Type are empty if the existing ones stay. Kind has the limits of the wanted or existing type.
 	Name, Type            string
+	Kind                  *hcloud.LoadBalancerType
 	Labels                map[string]string
 	Location, NetworkZone string
 	Algorithm             hcloud.LoadBalancerAlgorithmType

@@ -36,6 +36,8 @@ type request struct {
 	// The load balancer before the call detached it from its network, until it is attached again.
 	former    *hcloud.LoadBalancer
 	formerNet *hcloud.LoadBalancerPrivateNet
+	// The error of the change of type, which has failed in this call.
+	typeError error
 }
 
 func (r *request) get(ctx context.Context, id int64) (*hcloud.LoadBalancer, error) {
@@ -106,6 +108,7 @@ func (r *request) wanted(ctx context.Context, there *hcloud.LoadBalancer, target
 	if err != nil {
 		return nil, nil, err
 	}
+	wanted.Kind = kind
 	if kind.MaxServices > 0 && len(wanted.Services) > kind.MaxServices {
 		return nil, nil, sdk.Invalid("the Service has %d ports and the type %s takes %d; set the annotation %stype to a larger one", len(wanted.Services), kind.Name, kind.MaxServices, plan.Prefix).Because("PortLimit")
 	}

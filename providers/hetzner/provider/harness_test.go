@@ -159,6 +159,11 @@ func (h *harness) plan(plans ...api.Plan) {
 	}
 }
 
+// failedAction is the answer to a change whose action has failed.
+func failedAction(command, code string) string {
+	return fmt.Sprintf(`{"action":{"id":1,"command":%q,"status":"error","progress":100,"started":"2026-01-01T00:00:00Z","finished":"2026-01-01T00:00:01Z","resources":[],"error":{"code":%q,"message":"no"}}}`, command, code)
+}
+
 // calls is how many calls of the API there were while work ran.
 func (h *harness) calls(work func()) (calls int, routes map[string]int) {
 	h.cloud.Forget()

@@ -16,17 +16,24 @@ import (
 // How many locked targets in a row the provider puts off. More of them mean that the load balancer itself is locked.
 const mostLocked = 2
 
+// The codes of failures that another try soon would not change.
+var refusals = []sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}
+
 // carryOut makes the calls of the steps, and then reads the load balancer again, because addresses
 // depend on networks. A target that Hetzner refuses becomes a target error, and carryOut does not
-// try it again.
+// try it again. After a failed change of type the load balancer keeps its type for this call, and
+// carryOut returns the error when it has done the rest.
 func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted, wrong map[string]error, made bool) (*hcloud.LoadBalancer, error) {
-	for range 4 {
+	for range 5 {
 		steps := plan.Steps(lb, wanted)
 		if len(steps) == 0 {
-			return lb, nil
+			return lb, r.typeError
 		}
 		if err := r.run(ctx, lb, steps, wrong); err != nil {
-			return nil, err
+			return nil, r.withTypeError(err)
+		}
+		if r.typeError != nil {
+			wanted.Type = ""
 		}
 		wanted.Targets = slices.DeleteFunc(wanted.Targets, func(target plan.Target) bool { return wrong[target.Node] != nil })
 		// The first step marks an adopted load balancer, so it is ours now.
@@ -37,9 +44,25 @@ func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted 
 		}
 	}
 	if len(plan.Steps(lb, wanted)) == 0 {
-		return lb, nil
+		return lb, r.typeError
 	}
 	return nil, sdk.Internal("load balancer %d is not as it was made: %s does not stay", lb.ID, plan.Steps(lb, wanted)[0].What)
+}
+
+// withTypeError returns the error of a call in which the change of type may have failed before. A refusal can follow from that, so the first error counts.
+// With other errors the next call comes sooner than after a refusal, and does the rest.
+func (r *request) withTypeError(err error) error {
+	var pending *sdk.PendingError
+	var failure *sdk.Failure
+	switch {
+	case r.typeError == nil:
+		return err
+	case errors.As(err, &pending):
+		return sdk.Pending(pending.RetryAfter, "%s; before that: %v", pending.Message, r.typeError)
+	case errors.As(err, &failure) && slices.Contains(refusals, failure.Code):
+		return r.typeError
+	}
+	return err
 }
 
 // checkAddress returns an error if the load balancer cannot get its new private address. The API refuses such an address only after the load balancer is detached from its network.
@@ -86,7 +109,7 @@ func (r *request) attachAgain(ctx context.Context) {
 	}
 }
 
-// run makes the calls of the steps, up to a step that changes the network. A target that Hetzner refuses, or fails to add, is an entry in wrong, and stops no other target
+// run makes the calls of the steps, up to a step that changes the network, or fails to change the type. A target that Hetzner refuses, or fails to add, is an entry in wrong, and stops no other target
 // (LB-17). One that Hetzner does not remove stops no other step, and is the error of the call.
 func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
 	var late error
@@ -114,7 +137,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			}
 		}
 		locked = 0
-		if step.Node != "" && failed && (own || slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code)) {
+		if step.Node != "" && failed && (own || slices.Contains(refusals, failure.Code)) {
 			wrong[step.Node] = failure
 			continue
 		}
@@ -129,9 +152,9 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			}
 			continue
 		}
-		if step.Later && failed && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict}, failure.Code) {
-			late = err
-			continue
+		if step.Type && failed && failure.Code != sdk.CodeThrottled && failure.Code != sdk.CodeCredentials {
+			r.typeError = err
+			return nil
 		}
 		if err != nil {
 			if step.Network && step.Former == nil && r.former != nil && failed {

@@ -58,7 +58,7 @@ func TestDedicatedServersAreTargetsByTheirAddressesWhereAskedFor(t *testing.T) {
 func TestATargetThatHetznerCannotAddNowStopsNoOtherTarget(t *testing.T) { // LB-17
 	for reason, plan := range map[string]api.Plan{
 		"APIFails":     {Status: 503, Body: `{"error":{"code":"robot_unavailable","message":"robot is not available","details":{}}}`},
-		"ActionFailed": {Status: 201, Body: `{"action":{"id":1,"command":"add_target","status":"error","progress":100,"started":"2026-01-01T00:00:00Z","finished":"2026-01-01T00:00:01Z","resources":[],"error":{"code":"action_failed","message":"no"}}}`},
+		"ActionFailed": {Status: 201, Body: failedAction("add_target", "action_failed")},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			h := initialized(t)
