@@ -69,8 +69,14 @@ func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *
 			all = append(all, target)
 		}
 	}
+	kept := limited(all, there, most)
+	return kept, wrong, len(all) - len(kept)
+}
+
+// limited returns the targets up to the limit; all if there is none.
+func limited(all []Target, there *hcloud.LoadBalancer, most int) []Target {
 	if most <= 0 || len(all) <= most {
-		return all, wrong, 0
+		return all
 	}
 	// Existing targets come first; the other Nodes follow by name.
 	is := map[Target]bool{}
@@ -86,7 +92,7 @@ func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *
 		}
 		return cmp.Compare(one.Node, other.Node)
 	})
-	return all[:most], wrong, len(all) - most
+	return all[:most]
 }
 
 // NewServers returns how many of these targets are servers that are not targets of the load balancer yet.

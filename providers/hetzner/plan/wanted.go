@@ -148,6 +148,28 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hclou
 	return wanted, nil
 }
 
+// KeepType keeps the present type, and leaves out the new ports and targets for which it has no room.
+func (w *Wanted) KeepType(there *hcloud.LoadBalancer) {
+	w.Type, w.Kind = "", there.LoadBalancerType
+	if w.Kind == nil {
+		return
+	}
+	w.Targets = limited(w.Targets, there, w.Kind.MaxTargets)
+	most := w.Kind.MaxServices
+	if most <= 0 || len(w.Services) <= most {
+		return
+	}
+	// Existing ports come first.
+	isNew := func(service hcloud.LoadBalancerService) int {
+		if slices.ContainsFunc(there.Services, func(other hcloud.LoadBalancerService) bool { return other.ListenPort == service.ListenPort }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(w.Services, func(one, other hcloud.LoadBalancerService) int { return isNew(one) - isNew(other) })
+	w.Services = w.Services[:most]
+}
+
 // stays returns an error if an annotation asks for another location, network zone or public address than the existing load balancer has: none
 // of them can change.
 func stays(wanted *Wanted, there *hcloud.LoadBalancer, service *sdk.Service) error {

@@ -141,6 +141,42 @@ func TestATypeThatCannotBeHadLeavesNoLoadBalancerWithoutPorts(t *testing.T) {
 	}
 }
 
+func TestAfterARefusedUpgradeThePresentTypesLimitsHold(t *testing.T) {
+	h := initialized(t)
+	for i := range 37 {
+		h.servers = append(h.servers, h.cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", 3+i)}))
+	}
+	b := h.service(uid)
+	all := b.targets
+	b.targets = all[37:]
+	for i := range int32(2) {
+		b.service.Ports = append(b.service.Ports, &contract.ServicePort{Name: fmt.Sprint("p", i), Protocol: "TCP", Port: 88 + i, NodePort: new(30081 + i)})
+	}
+	b.ensured()
+	b.targets = all
+	b.service.Ports = b.service.Ports[1:]
+	for i := range int32(6) {
+		b.service.Ports = append([]*contract.ServicePort{{Name: fmt.Sprint("q", i), Protocol: "TCP", Port: 100 + i, NodePort: new(30100 + i)}}, b.service.Ports...)
+	}
+	b.service.Annotations[plan.Prefix+"type"] = "lb21"
+	h.plan(api.Plan{Match: "change_type$", Status: 422})
+	_, routes := h.calls(func() {
+		h.must(b.ensure().GetFailed(), sdk.CodeInvalid, "RefusedByHetzner", "changing the type to lb21")
+	})
+	ports := []int{}
+	for _, service := range h.only().Services {
+		ports = append(ports, service.ListenPort)
+	}
+	// The type, one port removed and three added, and 22 targets.
+	if writes := routes["POST /v1/load_balancers/{id}/actions/{action}"]; writes != 1+1+3+22 || len(h.only().Targets) != 25 || fmt.Sprint(ports) != "[88 89 105 104 103]" {
+		t.Errorf("%v, %d targets, ports %v", routes, len(h.only().Targets), ports)
+	}
+	b.ensured()
+	if lb := h.only(); lb.LoadBalancerType.Name != "lb21" || len(lb.Services) != 8 || len(lb.Targets) != 40 {
+		t.Errorf("%+v", lb)
+	}
+}
+
 // The change takes minutes.
 func TestATypeThatFitsIsChangedBeforeAnythingIsRemoved(t *testing.T) {
 	h := initialized(t)

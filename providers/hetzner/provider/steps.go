@@ -32,15 +32,15 @@ func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted 
 		if err := r.run(ctx, lb, steps, wrong); err != nil {
 			return nil, r.withTypeError(err)
 		}
-		if r.typeError != nil {
-			wanted.Type = ""
-		}
 		wanted.Targets = slices.DeleteFunc(wanted.Targets, func(target plan.Target) bool { return wrong[target.Node] != nil })
 		// The first step marks an adopted load balancer, so it is ours now.
 		r.notes.Handle(plan.Handle(lb))
 		var err error
 		if lb, err = r.again(ctx, lb.ID); err != nil {
 			return nil, err
+		}
+		if r.typeError != nil {
+			wanted.KeepType(lb)
 		}
 	}
 	if len(plan.Steps(lb, wanted)) == 0 {
