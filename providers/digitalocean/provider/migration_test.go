@@ -213,6 +213,26 @@ func TestADisownedLoadBalancerIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestADisownedLoadBalancerThatItsNewOwnerRenamedDoesNotHoldTheService(t *testing.T) {
+	for _, name := range []string{"theirs", plan.MarkOf(&sdk.Service{Namespace: "a", Name: "b", UID: "c"}, "d").String()} {
+		t.Run(name, func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid)
+			b.ensured()
+			h.cloud.ChangeLoadBalancer(h.only().ID, func(lb *testapi.LoadBalancer) { lb.Name = name })
+			writes := h.cloud.Writes()
+			h.must(b.remove().GetFailed(), sdk.CodeConflict, "Conflict", h.only().ID)
+			b.service.Annotations[plan.AnnotationDisown] = "true"
+			if why := b.remove().GetRetained().GetReason(); !strings.Contains(why, plan.AnnotationDisown) || strings.Contains(why, "rename") {
+				t.Errorf("%q", why)
+			}
+			if h.only().Name != name || h.cloud.Writes() != writes {
+				t.Error("something was written")
+			}
+		})
+	}
+}
+
 // DigitalOcean renews certificates of Let's Encrypt under new IDs, and puts those onto load balancers by itself.
 func TestARenewedCertificateIsKeptAndTold(t *testing.T) {
 	h := initialized(t)

@@ -101,8 +101,12 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	if err != nil {
 		return err
 	}
+	kept := false
 	if found != nil && found.Ownership != sdk.Ours && !(found.ByName && found.Ownership == sdk.Unmarked) {
-		return sdk.MayTake(found.Ownership, false, "load balancer "+found.LB.ID)
+		if !elsewhere {
+			return sdk.MayTake(found.Ownership, false, "load balancer "+found.LB.ID)
+		}
+		kept, found = true, nil // The new owner of a disowned load balancer may have renamed it. It is no reason to keep the Service.
 	}
 	if err := r.list(ctx); err != nil {
 		return err
@@ -115,7 +119,7 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		own = append(own, found)
 	}
 	if elsewhere {
-		if len(own) == 0 && unmarked == nil {
+		if len(own) == 0 && unmarked == nil && !kept {
 			return nil
 		}
 		// The mark stays: the API changes a name only by a write of the whole load balancer, which would undo what its new owner has changed meanwhile.

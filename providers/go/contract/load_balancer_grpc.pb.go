@@ -125,7 +125,8 @@ const (
 // or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
 // (PROV-20). Only Ensure validates the Service's fields. If Ensure would refuse the Service, Get
 // answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15, or if the
-// cloud refuses a request of theirs as invalid.
+// cloud refuses a request of theirs as invalid. If the Service asks to keep its load balancer,
+// Delete may answer `retained` instead of CONFLICT. It writes nothing then either.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
@@ -428,7 +429,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
 // (PROV-20). Only Ensure validates the Service's fields. If Ensure would refuse the Service, Get
 // answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15, or if the
-// cloud refuses a request of theirs as invalid.
+// cloud refuses a request of theirs as invalid. If the Service asks to keep its load balancer,
+// Delete may answer `retained` instead of CONFLICT. It writes nothing then either.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
