@@ -19,6 +19,8 @@ import (
 
 const (
 	againWhileBusy = 3 * time.Second
+	// After this time the controller tries a locked target again.
+	againWhileLocked = 30 * time.Second
 	// While a load balancer is younger than this, the provider checks whether Hetzner still makes it.
 	young = 5 * time.Minute
 )
@@ -194,6 +196,11 @@ func (r *request) beingMade(ctx context.Context, lb *hcloud.LoadBalancer) (bool,
 	if time.Since(lb.Created) > young {
 		return false, nil
 	}
+	return r.running(ctx, lb)
+}
+
+// running reports whether actions run on the load balancer.
+func (r *request) running(ctx context.Context, lb *hcloud.LoadBalancer) (bool, error) {
 	actions, _, err := r.p.api.LoadBalancer.Action.ListFor(ctx, lb, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
 	return len(actions) > 0, r.p.api.done(ctx, r.call, "asking for running actions", err)
 }
@@ -256,7 +263,7 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted) (*hcloud.Load
 		return nil, err
 	}
 	result, _, err := r.p.api.LoadBalancer.Create(ctx, opts)
-	if len(opts.Targets) > 0 && isCode(err, hcloud.ErrorCodeNotFound, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeServerNotAttachedToNetwork, hcloud.ErrorCodeMissingIPv4) {
+	if len(opts.Targets) > 0 && isCode(err, hcloud.ErrorCodeNotFound, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeServerNotAttachedToNetwork, hcloud.ErrorCodeMissingIPv4, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict) {
 		// A target may be the cause. So make the load balancer without targets; the steps then try each target alone.
 		if err := sdk.BeforeWrite(ctx); err != nil {
 			return nil, err

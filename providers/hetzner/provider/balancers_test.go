@@ -437,7 +437,7 @@ func TestQuotaRefusalsAndLimitsAreSaid(t *testing.T) {
 	h.cloud.Set(testapi.Settings{})
 	h.plan(api.Plan{Match: "POST /v1/load_balancers$", Status: 422, Times: 2, Body: `{"error":{"code":"invalid_input","message":"invalid input","details":{"fields":[{"name":"services","messages":["is odd"]}]}}}`})
 	h.must(second.ensure().GetFailed(), sdk.CodeInvalid, "RefusedByHetzner", "services: is odd")
-	h.plan(api.Plan{Match: "POST /v1/load_balancers$", Status: 423})
+	h.plan(api.Plan{Match: "POST /v1/load_balancers$", Status: 423, Times: 2})
 	h.must(second.ensure().GetFailed(), sdk.CodeBusy, "Busy")
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -13,7 +14,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
 )
 
-// How many locked targets in a row the provider puts off. More of them mean that the load balancer itself is locked.
+// After this many locked targets in a row the provider checks whether the load balancer itself is locked.
 const mostLocked = 2
 
 // The codes of failures that another try soon would not change.
@@ -109,11 +110,12 @@ func (r *request) attachAgain(ctx context.Context) {
 	}
 }
 
-// run makes the calls of the steps, up to a step that changes the network, or fails to change the type. A target that Hetzner refuses, or fails to add, is an entry in wrong, and stops no other target
-// (LB-17). One that Hetzner does not remove stops no other step, and is the error of the call.
+// run makes the calls of the steps, up to a step that changes the network, or fails to change the type. A target that is locked, or that Hetzner refuses or fails to add, is
+// an entry in wrong, and stops no other target (LB-17). One that Hetzner does not remove stops no other step, and is the error of the call.
 func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
 	var late error
-	locked := 0
+	locked, inRow := map[string]error{}, 0
+	free := false // An action ended, or none runs: the load balancer itself is not locked.
 	for _, step := range steps {
 		if err := sdk.BeforeWrite(ctx); err != nil {
 			return err
@@ -126,17 +128,23 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			err = nil
 		}
 		own, busy, notRemoved := ofTargetAlone(err), isBusy(err), step.Removes != nil && isCode(err, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeNotFound, "load_balancer_target_not_found")
-		err = r.ended(ctx, fmt.Sprintf("load balancer %d: %s", lb.ID, step.What), err)
+		what := fmt.Sprintf("load balancer %d: %s", lb.ID, step.What)
+		if step.Node != "" && busy {
+			// The server is locked, or the load balancer is.
+			locked[step.Node] = failureOf(what, err).After(againWhileLocked)
+			if inRow++; inRow == mostLocked+1 {
+				if err := r.notLocked(ctx, lb); err != nil {
+					return err
+				}
+				free = true
+			}
+			continue
+		}
+		inRow = 0
+		free = free || err == nil && action != nil
+		err = r.ended(ctx, what, err)
 		var failure *sdk.Failure
 		failed := errors.As(err, &failure)
-		if step.Node != "" && busy {
-			// The server is locked, or the load balancer is. So try the other targets, unless several in a row are locked.
-			late = err
-			if locked++; locked <= mostLocked {
-				continue
-			}
-		}
-		locked = 0
 		if step.Node != "" && failed && (own || slices.Contains(refusals, failure.Code)) {
 			wrong[step.Node] = failure
 			continue
@@ -169,5 +177,17 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			return nil
 		}
 	}
+	if len(locked) > 0 && !free {
+		if err := r.notLocked(ctx, lb); err != nil {
+			return err
+		}
+	}
+	maps.Copy(wrong, locked)
 	return late
+}
+
+// notLocked returns pending while an action runs on the load balancer.
+func (r *request) notLocked(ctx context.Context, lb *hcloud.LoadBalancer) error {
+	running, err := r.running(ctx, lb)
+	return errors.Join(err, r.waits(running))
 }

@@ -128,7 +128,7 @@ func TestATargetThatHetznerDoesNotRemoveStopsNoOtherTarget(t *testing.T) {
 	}
 }
 
-func TestALockedTargetIsPutOffUntilTheOthersAreThere(t *testing.T) { // LB-17
+func TestALockedTargetIsItsOwnTroubleAlone(t *testing.T) { // LB-17
 	h := initialized(t)
 	for i := range 5 {
 		h.servers = append(h.servers, h.cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", 3+i)}))
@@ -137,29 +137,76 @@ func TestALockedTargetIsPutOffUntilTheOthersAreThere(t *testing.T) { // LB-17
 	all := b.targets
 	b.targets = nil
 	b.ensured()
-	locked := api.Plan{Match: "add_target$", Status: 423, Body: `{"error":{"code":"locked","message":"item is locked","details":{}}}`}
-	h.plan(locked)
-	b.targets = all
-	if answer := b.update(); answer.GetPending() == nil || len(h.only().Targets) != len(all)-1 {
-		t.Errorf("%v, %+v", answer, h.only().Targets)
-	}
-	b.ensured()
-	if targets := h.only().Targets; len(targets) != len(all) {
-		t.Errorf("%+v", targets)
-	}
-	// A locked load balancer does not cost a call for each target.
-	b.targets = nil
-	b.ensured()
-	locked.Times = -1
-	h.plan(locked)
-	b.targets = all
-	_, routes := h.calls(func() {
-		if answer := b.update(); answer.GetPending() == nil {
-			t.Errorf("%v", answer)
+	said := func(errors []*contract.TargetError, count int) {
+		t.Helper()
+		if len(errors) != count || len(h.only().Targets) != len(all)-count {
+			t.Fatalf("%v, %+v", errors, h.only().Targets)
 		}
-	})
-	if tries := routes["POST /v1/load_balancers/{id}/actions/{action}"]; tries != mostLocked+1 {
-		t.Errorf("%d calls to add targets: %v", tries, routes)
+		for _, target := range errors {
+			h.must(target.Failure, sdk.CodeBusy, "Busy", "adding server")
+			if wait := target.Failure.RetryAfter.AsDuration(); wait != againWhileLocked {
+				t.Errorf("the controller asks again after %v", wait)
+			}
+		}
+	}
+	locked := api.Plan{Match: "add_target$", Status: 423, Body: `{"error":{"code":"locked","message":"item is locked","details":{}}}`}
+	several := locked
+	several.Times = mostLocked + 2
+	h.plan(several)
+	b.targets = all
+	answer := b.update()
+	if answer.GetDone() == nil {
+		t.Errorf("%v", answer)
+	}
+	said(answer.TargetErrors, mostLocked+2)
+	h.plan(several) // Now there is nothing else to do.
+	ensured := b.ensure()
+	if ensured.GetReady() == nil {
+		t.Errorf("%v", ensured)
+	}
+	said(ensured.TargetErrors, mostLocked+2)
+	h.plan(locked)
+	said(b.update().TargetErrors, 1)
+	b.ensured()
+	said(nil, 0)
+}
+
+func TestALockedLoadBalancerIsPending(t *testing.T) {
+	for targets, tries := range map[int]int{1: 1, 3: mostLocked + 1} {
+		t.Run(fmt.Sprint(targets), func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid)
+			all := b.targets[:targets]
+			b.targets = nil
+			b.ensured()
+			lb := h.only().ID
+			h.plan(
+				api.Plan{Match: "add_target$", Status: 423, Times: -1},
+				api.Plan{Match: fmt.Sprintf("GET /v1/load_balancers/%d/actions", lb), Body: fmt.Sprintf(`{"actions":[{"id":1,"command":"change_type","status":"running","progress":0,"started":"2026-01-01T00:00:00Z","finished":null,"resources":[{"id":%d,"type":"load_balancer"}],"error":null}]}`, lb)},
+			)
+			b.targets = all
+			_, routes := h.calls(func() {
+				if answer := b.update(); answer.GetPending() == nil {
+					t.Errorf("%v", answer)
+				}
+			})
+			if got := routes["POST /v1/load_balancers/{id}/actions/{action}"]; got != tries {
+				t.Errorf("%d calls to add targets: %v", got, routes)
+			}
+		})
+	}
+}
+
+func TestALockedTargetStopsNoNewLoadBalancer(t *testing.T) {
+	for _, status := range []int{409, 423} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid)
+			h.plan(api.Plan{Match: "POST /v1/load_balancers$", Status: status}, api.Plan{Match: "add_target$", Status: status})
+			if answer := b.ensure(); answer.GetReady() == nil || len(answer.TargetErrors) != 1 || len(h.only().Targets) != 2 {
+				t.Errorf("%v", answer)
+			}
+		})
 	}
 }
 
