@@ -116,7 +116,9 @@ func (p *Provider) each(ctx context.Context, call *sdk.Call, network *hcloud.Net
 			case sdk.CodeThrottled, sdk.CodeCredentials, sdk.CodeUnavailable:
 				refused = err
 			case sdk.CodeInvalid, sdk.CodePrecondition:
-				err = p.again(ctx, call, network, route, decide, err)
+				if change != nil && failure.Reason != "QuotaReached" { // Hetzner refused the change, and the network has room.
+					err = p.again(ctx, call, network, route, decide, err)
+				}
 			}
 		}
 		answers.Set(route.Key, struct{}{}, err)

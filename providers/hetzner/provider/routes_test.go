@@ -87,7 +87,16 @@ func TestRoutesThatCannotBeAreSaidEachAlone(t *testing.T) {
 	outside := h.cloud.AddServer(testapi.NewServer{Name: "outside", Outside: true})
 	h.servers = append(h.servers, outside)
 	gone := "hcloud://99999"
-	answer := h.createRoutes(h.route("fd00::/64", 0), h.route("10.244.2.0/24", 1), &contract.Route{DestinationCidr: "10.244.3.0/24", ProviderId: &gone}, h.route("10.244.4.0/24", 3))
+	var answer *contract.CreateRoutesResponse
+	networkReads := func(work func()) int {
+		_, routes := h.calls(work)
+		return routes["GET /v1/networks/{id}"]
+	}
+	if reads := networkReads(func() {
+		answer = h.createRoutes(h.route("fd00::/64", 0), h.route("10.244.2.0/24", 1), &contract.Route{DestinationCidr: "10.244.3.0/24", ProviderId: &gone}, h.route("10.244.4.0/24", 3))
+	}); reads != 1 {
+		t.Errorf("the network was read %d times", reads)
+	}
 	h.must(answer.Results[0].GetFailed(), sdk.CodeInvalid, "NoIPv6Routes")
 	if answer.Results[1].GetDone() == nil {
 		t.Errorf("%v", answer.Results[1])
@@ -101,7 +110,14 @@ func TestRoutesThatCannotBeAreSaidEachAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.must(h.createRoutes(h.route("10.244.6.0/24", 0)).Results[0].GetFailed(), sdk.CodePrecondition, "QuotaReached")
+	if reads := networkReads(func() {
+		answer = h.createRoutes(h.route("10.244.6.0/24", 0), h.route("10.244.7.0/24", 0))
+	}); reads != 1 {
+		t.Errorf("the network was read %d times", reads)
+	}
+	for _, result := range answer.Results {
+		h.must(result.GetFailed(), sdk.CodePrecondition, "QuotaReached")
+	}
 }
 
 // An earlier create that was cut off reaches Hetzner after this call has read the network.
