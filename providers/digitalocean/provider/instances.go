@@ -38,7 +38,7 @@ func (k *knownSize) listCalls() int {
 }
 
 // LookupInstances reads few droplets one by one, and lists them for many. A list without a droplet does not prove that it is gone. So
-// LookupInstances reads a droplet that the list lacks by its ID, if the ID is known (INST-1).
+// LookupInstances reads a droplet that the list lacks by its ID, if the ID is known (INST-1). If many are missing, it first looks in the list of droplets with GPUs.
 func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	l := &lookup{p: p, call: call, maxAge: query.MaxAge, one: len(nodes) <= p.size.listCalls()}
 	answers := sdk.Answers[sdk.Instance]{}
@@ -61,8 +61,28 @@ func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []
 			answers.Set(node.Name, shown(droplet), nil)
 		}
 	}
+	if !l.one && len(missing) > p.size.listCalls() {
+		missing = l.withoutGPUs(ctx, missing, answers)
+	}
 	p.byID(ctx, call, missing, answers)
 	return answers, nil
+}
+
+// withoutGPUs answers for the Nodes whose droplets are in the list of droplets with GPUs, and returns the other Nodes.
+func (l *lookup) withoutGPUs(ctx context.Context, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) (left []sdk.Node) {
+	list, err := l.list(ctx, 1)
+	if err != nil {
+		return nodes // The reads by ID do without the list.
+	}
+	for _, node := range nodes {
+		id, _ := idOf(node)
+		if droplet := dropletOfID(list, id); droplet != nil {
+			answers.Set(node.Name, shown(droplet), nil)
+		} else {
+			left = append(left, node)
+		}
+	}
+	return left
 }
 
 func idOf(node sdk.Node) (int, error) {

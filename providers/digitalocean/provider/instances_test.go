@@ -62,6 +62,34 @@ func TestAThousandNodesAreInitialisedWithinFifteenCalls(t *testing.T) {
 	}
 }
 
+func TestARefreshOfManyDropletsWithGPUsListsThem(t *testing.T) {
+	h := initialized(t)
+	nodes := []*contract.NodeView{node("gone", 77)}
+	for i := range 100 {
+		name := fmt.Sprintf("gpu-%d", i)
+		nodes = append(nodes, node(name, h.cloud.AddDroplet(testapi.NewDroplet{Name: name, GPU: true})))
+	}
+	calls, routes := h.calls(func() {
+		for i, result := range h.lookup(nodes...).Results {
+			if state := result.GetFound().GetState(); (state == absent) != (i == 0) {
+				t.Errorf("%v", result)
+			}
+		}
+	})
+	if calls != 3 { // Two lists, and the one that is gone.
+		t.Errorf("%d calls: %v", calls, routes)
+	}
+	h.plan(api.Plan{Match: "GET /v2/droplets[?].*gpus", Status: 500})
+	for i, result := range h.lookup(nodes...).Results {
+		if state := result.GetFound().GetState(); (state == absent) != (i == 0) {
+			t.Errorf("without the second list: %v", result)
+		}
+	}
+	if h.cloud.Planned() > 0 {
+		t.Error("the second list was not asked for")
+	}
+}
+
 func TestDropletsAreFoundByNameAddressAndID(t *testing.T) {
 	h := initialized(t)
 	gpu := h.cloud.AddDroplet(testapi.NewDroplet{Name: "gpu-0", GPU: true, IPv6: true})
