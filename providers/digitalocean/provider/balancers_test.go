@@ -286,6 +286,29 @@ func TestADropletThatIsGoneFailsItsNodeAlone(t *testing.T) { // LB-17
 	b.ensured()
 }
 
+// DigitalOcean itself removes destroyed droplets, here after the provider has read the list.
+func TestADropletThatIsRemovedAlreadyDoesNotKeepTheOthers(t *testing.T) {
+	for gone := range 3 {
+		t.Run(fmt.Sprint(gone), func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid)
+			b.ensured()
+			h.cloud.Forget()
+			h.listed()
+			h.plan(api.Plan{Match: "GET /v2/load_balancers[?]", Body: string(h.cloud.Calls()[0].Answer)})
+			for i := range gone {
+				if err := h.cloud.SetDroplet(fmt.Sprintf("node-%d", i), ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.targets = b.targets[2:]
+			if answer := b.update(); answer.GetDone() == nil || len(h.only().DropletIDs) != 1 {
+				t.Errorf("%v, %v", answer, h.only().DropletIDs)
+			}
+		})
+	}
+}
+
 func TestADropletOfAnotherRegionOrNetworkFailsItsNodeAlone(t *testing.T) { // LB-17
 	h := initialized(t)
 	b := h.service(uid)

@@ -65,8 +65,12 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		// DigitalOcean itself removes destroyed droplets from a load balancer, and then refuses a call that removes them.
 		now, lookErr := r.get(ctx, lb.ID)
 		if lookErr == nil && now != nil {
-			if _, left := plan.Change(now, eligible.IDs); len(left) == 0 {
+			_, left := plan.Change(now, eligible.IDs)
+			switch {
+			case len(left) == 0:
 				return nil
+			case len(left) < len(remove):
+				return r.setDroplets(ctx, now, nil, left, p.api.LoadBalancers.RemoveDroplets)
 			}
 		}
 	}
