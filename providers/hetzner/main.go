@@ -142,10 +142,10 @@ func check(o *options) error {
 		return errors.New("--load-balancer-location and --load-balancer-network-zone are both given; right would be one of the two")
 	case s.Algorithm != "" && s.Algorithm != "round_robin" && s.Algorithm != "least_connections":
 		return fmt.Errorf("--load-balancer-algorithm %q is neither round_robin nor least_connections", s.Algorithm)
-	case s.HealthInterval != 0 && (s.HealthInterval < 3*time.Second || s.HealthInterval > time.Minute):
-		return fmt.Errorf("--health-check-interval %v is not from 3s to 1m", s.HealthInterval)
-	case s.HealthTimeout != 0 && (s.HealthTimeout < time.Second || s.HealthTimeout > time.Minute):
-		return fmt.Errorf("--health-check-timeout %v is not from 1s to 1m", s.HealthTimeout)
+	case s.HealthInterval != 0 && (s.HealthInterval < 3*time.Second || s.HealthInterval > time.Minute || s.HealthInterval%time.Second != 0):
+		return fmt.Errorf("--health-check-interval %v is no number of whole seconds from 3s to 1m, such as 15s", s.HealthInterval)
+	case s.HealthTimeout != 0 && (s.HealthTimeout < time.Second || s.HealthTimeout > time.Minute || s.HealthTimeout%time.Second != 0):
+		return fmt.Errorf("--health-check-timeout %v is no number of whole seconds from 1s to 1m, such as 10s", s.HealthTimeout)
 	case s.HealthRetries != 0 && (s.HealthRetries < 1 || s.HealthRetries > 5):
 		return fmt.Errorf("--health-check-retries %d is not from 1 to 5", s.HealthRetries)
 	case s.Network == "" && (s.UsePrivateIP || s.DisablePublicNetwork || s.SubnetIPRange != ""):

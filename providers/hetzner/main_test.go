@@ -25,6 +25,8 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"environment":  {nil, map[string]string{"HCLOUD_TOKEN": "t", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "perhaps"}, "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP"},
 		"an argument":  {[]string{"serve"}, token, "serve"},
 		"interval":     {[]string{"--health-check-interval", "1s"}, token, "--health-check-interval"},
+		"half seconds": {[]string{"--health-check-interval", "3500ms"}, token, "--health-check-interval 3.5s is no number of whole seconds"},
+		"half timeout": {nil, map[string]string{"HCLOUD_TOKEN": "t", "HCLOUD_LOAD_BALANCERS_HEALTH_CHECK_TIMEOUT": "1500ms"}, "--health-check-timeout 1.5s is no number of whole seconds"},
 		"timeout":      {[]string{"--health-check-timeout", "2m"}, token, "--health-check-timeout"},
 		"retries":      {[]string{"--health-check-retries", "9"}, token, "--health-check-retries"},
 		"two in token": {nil, map[string]string{"HCLOUD_TOKEN": "a b"}, "white space"},
