@@ -103,6 +103,30 @@ func TestAPrivateAddressThatCannotBeHadLeavesTheLoadBalancerAttached(t *testing.
 	}
 }
 
+func TestALockedAttachLeavesTheLoadBalancerAttached(t *testing.T) {
+	for _, row := range []struct {
+		times int
+		ready bool
+		ip    string
+	}{{2, true, "10.1.9.11"}, {4, false, "10.1.9.9"}} { // 4 are as many as the provider tries.
+		t.Run(fmt.Sprint(row.times), func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid, "private-ipv4", "10.1.9.9", "use-private-ip", "true")
+			b.ensured()
+			b.service.Annotations[plan.Prefix+"private-ipv4"] = "10.1.9.11"
+			h.plan(api.Plan{Match: "attach_to_network$", Status: 423, Times: row.times})
+			answer := b.ensure()
+			if lb := h.only(); (answer.GetReady() != nil) != row.ready || !row.ready && answer.GetPending() == nil || len(lb.PrivateNet) != 1 || lb.PrivateNet[0].IP != row.ip || len(lb.Targets) != 3 {
+				t.Fatalf("%v, %+v", answer, lb)
+			}
+			b.ensured()
+			if lb := h.only(); lb.PrivateNet[0].IP != "10.1.9.11" || len(lb.Targets) != 3 {
+				t.Errorf("%+v", lb)
+			}
+		})
+	}
+}
+
 func TestATypeThatCannotBeHadLeavesNoLoadBalancerWithoutPorts(t *testing.T) {
 	for name, row := range map[string]struct {
 		plan   api.Plan

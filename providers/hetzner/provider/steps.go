@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
@@ -16,6 +17,9 @@ import (
 
 // After this many locked targets in a row the provider checks whether the load balancer itself is locked.
 const mostLocked = 2
+
+// How long the provider repeats an attach that is locked.
+const attachPatience = 4 * time.Second
 
 // The codes of failures that another try soon would not change.
 var refusals = []sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}
@@ -88,7 +92,7 @@ func (r *request) checkAddress(ctx context.Context, lb *hcloud.LoadBalancer, wan
 	return plan.CheckAddress(wanted, lb, network, servers, r.all)
 }
 
-// attachAgain attaches a load balancer with its former address and its former targets, because Hetzner refused to attach it with the new address: the retries would fail too, and the load
+// attachAgain attaches a load balancer with its former address and its former targets, because Hetzner did not attach it with the new address: the retries could fail too, and the load
 // balancer would stay detached.
 func (r *request) attachAgain(ctx context.Context) {
 	former, network, nobody := r.former, r.formerNet, map[string]error{}
@@ -120,10 +124,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		if err := sdk.BeforeWrite(ctx); err != nil {
 			return err
 		}
-		action, err := step.Do(ctx, &r.p.api.LoadBalancer, lb)
-		if err == nil {
-			err = r.p.api.await(ctx, action)
-		}
+		action, err := r.do(ctx, lb, step)
 		if step.Node != "" && isCode(err, hcloud.ErrorCodeTargetAlreadyDefined) {
 			err = nil
 		}
@@ -165,7 +166,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			return nil
 		}
 		if err != nil {
-			if step.Network && step.Former == nil && r.former != nil && failed {
+			if step.Network && step.Former == nil && r.former != nil && (failed || busy) {
 				r.attachAgain(ctx)
 			}
 			return err
@@ -184,6 +185,25 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 	}
 	maps.Copy(wrong, locked)
 	return late
+}
+
+// do carries out one step. It repeats an attach that is locked for a few seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
+func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
+	until := time.Now().Add(attachPatience)
+	for pause := firstLook; ; pause *= 2 {
+		action, err := step.Do(ctx, &r.p.api.LoadBalancer, lb)
+		if err == nil {
+			err = r.p.api.await(ctx, action)
+		}
+		if !step.Network || step.Former != nil || !isBusy(err) || time.Now().Add(pause).After(until) {
+			return action, err
+		}
+		select {
+		case <-ctx.Done():
+			return action, err
+		case <-time.After(pause):
+		}
+	}
 }
 
 // notLocked returns pending while an action runs on the load balancer.
