@@ -1,0 +1,163 @@
+package provider
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/testapi"
+	api "github.com/grpc-ccm/grpc-ccm/providers/testapi"
+)
+
+func TestATypeThatCannotBeHadLeavesNoLoadBalancerWithoutPorts(t *testing.T) {
+	for name, row := range map[string]struct {
+		plan   api.Plan
+		code   sdk.Code
+		reason string
+	}{
+		"refused":     {api.Plan{Status: 422}, sdk.CodeInvalid, "RefusedByHetzner"},
+		"fails":       {api.Plan{Status: 503}, sdk.CodeUnavailable, "APIFails"},
+		"action":      {api.Plan{Status: 201, Body: failedAction("change_type", "action_failed")}, sdk.CodeUnavailable, "ActionFailed"},
+		"unavailable": {api.Plan{Status: 201, Body: failedAction("change_type", "resource_unavailable")}, sdk.CodePrecondition, "RefusedByHetzner"},
+	} {
+		for ports, to := range map[int]string{1: "lb11", 2: "lb31", 6: "lb11"} { // 6 ports have to go before lb11 fits.
+			t.Run(fmt.Sprintf("%s,%d ports to %s", name, ports, to), func(t *testing.T) {
+				h := initialized(t)
+				b := h.service(uid, "type", "lb21")
+				for i := range int32(ports - 1) {
+					b.service.Ports = append(b.service.Ports, &contract.ServicePort{Name: fmt.Sprint("p", i), Protocol: "TCP", Port: 81 + i, NodePort: new(30081 + i)})
+				}
+				b.ensured()
+				b.service.Annotations[plan.Prefix+"type"] = to
+				b.service.Annotations[plan.Prefix+"use-private-ip"] = "true"
+				b.service.Ports = b.service.Ports[:1]
+				b.service.Ports[0].Port = 8080
+				row.plan.Match = "POST /v1/load_balancers/.*/actions/change_type"
+				h.plan(row.plan)
+				h.must(b.ensure().GetFailed(), row.code, row.reason, "changing the type to "+to)
+				if lb := h.only(); len(lb.Services) != 1 || lb.Services[0].ListenPort != 8080 || len(lb.Targets) != 3 || !lb.Targets[0].UsePrivateIP {
+					t.Errorf("%+v", lb)
+				}
+				b.ensured()
+				if lb := h.only(); lb.LoadBalancerType.Name != to {
+					t.Errorf("%+v", lb)
+				}
+			})
+		}
+	}
+}
+
+func TestAfterARefusedUpgradeThePresentTypesLimitsHold(t *testing.T) {
+	h := initialized(t)
+	for i := range 37 {
+		h.servers = append(h.servers, h.cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", 3+i)}))
+	}
+	b := h.service(uid)
+	all := b.targets
+	b.targets = all[37:]
+	for i := range int32(2) {
+		b.service.Ports = append(b.service.Ports, &contract.ServicePort{Name: fmt.Sprint("p", i), Protocol: "TCP", Port: 88 + i, NodePort: new(30081 + i)})
+	}
+	b.ensured()
+	b.targets = all
+	b.service.Ports = b.service.Ports[1:]
+	for i := range int32(6) {
+		b.service.Ports = append([]*contract.ServicePort{{Name: fmt.Sprint("q", i), Protocol: "TCP", Port: 100 + i, NodePort: new(30100 + i)}}, b.service.Ports...)
+	}
+	b.service.Annotations[plan.Prefix+"type"] = "lb21"
+	h.plan(api.Plan{Match: "change_type$", Status: 422})
+	_, routes := h.calls(func() {
+		h.must(b.ensure().GetFailed(), sdk.CodeInvalid, "RefusedByHetzner", "changing the type to lb21")
+	})
+	ports := []int{}
+	for _, service := range h.only().Services {
+		ports = append(ports, service.ListenPort)
+	}
+	// The type, one port removed and three added, and 22 targets.
+	if writes := routes["POST /v1/load_balancers/{id}/actions/{action}"]; writes != 1+1+3+22 || len(h.only().Targets) != 25 || fmt.Sprint(ports) != "[88 89 105 104 103]" {
+		t.Errorf("%v, %d targets, ports %v", routes, len(h.only().Targets), ports)
+	}
+	b.ensured()
+	if lb := h.only(); lb.LoadBalancerType.Name != "lb21" || len(lb.Services) != 8 || len(lb.Targets) != 40 {
+		t.Errorf("%+v", lb)
+	}
+}
+
+// The change takes minutes.
+func TestATypeThatFitsIsChangedBeforeAnythingIsRemoved(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid)
+	b.ensured()
+	b.service.Annotations = map[string]string{plan.Prefix + "type": "lb21", plan.Prefix + "use-private-ip": "true", plan.Prefix + "private-ipv4": "10.1.9.9"}
+	b.service.Ports[0].Port = 8080
+	h.plan(api.Plan{Match: "change_type$", Status: 423})
+	if answer := b.ensure(); answer.GetPending() == nil {
+		t.Fatalf("%v", answer)
+	}
+	if lb := h.only(); len(lb.Services) != 1 || len(lb.Targets) != 3 || len(lb.PrivateNet) != 1 {
+		t.Errorf("%+v", lb)
+	}
+	b.ensured()
+	if lb := h.only(); lb.LoadBalancerType.Name != "lb21" || lb.Services[0].ListenPort != 8080 || len(lb.Targets) != 3 || !lb.Targets[0].UsePrivateIP {
+		t.Errorf("%+v", lb)
+	}
+}
+
+// After a failed change of type the call still tells that more has to be done.
+func TestWhatFollowsAFailedTypeIsTold(t *testing.T) {
+	for name, row := range map[string]struct {
+		plan api.Plan
+		is   func(*harness, *contract.EnsureLoadBalancerResponse)
+	}{
+		"refused too": {api.Plan{Status: 422}, func(h *harness, answer *contract.EnsureLoadBalancerResponse) {
+			h.must(answer.GetFailed(), sdk.CodeInvalid, "RefusedByHetzner", "changing the type to lb21")
+		}},
+		"too many calls": {api.Plan{Status: 429}, func(h *harness, answer *contract.EnsureLoadBalancerResponse) {
+			h.must(answer.GetFailed(), sdk.CodeThrottled, "Throttled", "adding port 8080")
+		}},
+		"locked": {api.Plan{Status: 423}, func(h *harness, answer *contract.EnsureLoadBalancerResponse) {
+			if message := answer.GetPending().GetMessage(); !strings.Contains(message, "adding port 8080") || !strings.Contains(message, "changing the type to lb21") {
+				h.Errorf("%v", answer)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid)
+			b.ensured()
+			b.service.Annotations[plan.Prefix+"type"] = "lb21"
+			b.service.Ports[0].Port = 8080
+			row.plan.Match = "add_service$"
+			h.plan(api.Plan{Match: "change_type$", Status: 422}, row.plan)
+			row.is(h, b.ensure())
+		})
+	}
+}
+
+func TestASmallerTypeComesAfterPortsAndTargetsAreGone(t *testing.T) {
+	h := initialized(t)
+	for i := range 27 {
+		h.servers = append(h.servers, h.cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", 3+i)}))
+	}
+	b := h.service(uid, "type", "lb21")
+	for i := range int32(6) {
+		nodePort := 30081 + i
+		b.service.Ports = append(b.service.Ports, &contract.ServicePort{Name: fmt.Sprint("p", i), Protocol: "TCP", Port: 81 + i, NodePort: &nodePort})
+	}
+	b.ensured()
+	nodePort := int32(30100)
+	b.service.Annotations[plan.Prefix+"type"] = "lb11"
+	b.service.Ports = append(b.service.Ports[:4], &contract.ServicePort{Name: "other", Protocol: "TCP", Port: 100, NodePort: &nodePort})
+	b.ensured()
+	if lb := h.only(); lb.LoadBalancerType.Name != "lb11" || len(lb.Services) != 5 || len(lb.Targets) != 25 {
+		t.Errorf("%+v", lb)
+	}
+	b.service.Annotations[plan.Prefix+"type"] = "lb21"
+	b.ensured()
+	if lb := h.only(); lb.LoadBalancerType.Name != "lb21" || len(lb.Targets) != 30 {
+		t.Errorf("%+v", lb)
+	}
+}
