@@ -80,6 +80,9 @@ mod on {
         LateWatchIsTrusted, "", "A new leader creates a load balancer without reading the Service from the API server.";
         NoBrake, "", "No deletion brake holds Nodes back.";
         WitnessesVouchOnce, "", "The ccm asks about no more witnesses for ABSENT answers that come after those of the first ones.";
+        FormerAddressesStay, "", "The ccm keeps a route that was made for former addresses of its Node.";
+        OthersRoutesAreUnwanted, "", "The ccm deletes each route inside the cluster's network that has no Node.";
+        UsersLabelIsReset, "", "The ccm resets a label that a user changed.";
         VoidPassesCount, "", "ABSENT counts although no witness is recognised.";
     }
 

@@ -182,9 +182,13 @@ impl Checker {
         self.inner().by_hand.balancers.push(balancer);
     }
 
-    /// A person created this route, and no ccm may touch it.
-    pub fn planted_route(&self, route: Route) {
-        self.inner().by_hand.routes.push(route);
+    /// A person created this route, and no ccm may touch it. `shared`: its destination is a Node's.
+    pub fn planted_route(&self, route: Route, shared: bool) {
+        let mut inner = self.inner();
+        if shared {
+            inner.by_hand.shared.insert(route.name.clone());
+        }
+        inner.by_hand.routes.push(route);
     }
 
     /// Checks whether this process may send this request, which changes something.

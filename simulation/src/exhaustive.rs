@@ -11,7 +11,7 @@ use crate::run::judge;
 /// The results of all runs of one life.
 #[derive(Debug, Default)]
 pub struct Played {
-    /// The number of runs with one fault, and with two.
+    /// The number of runs in which one fault occurred, and two.
     pub runs: (u64, u64),
     /// The plans that failed, with their first violations.
     pub failed: Vec<(Plan, String)>,
@@ -65,17 +65,18 @@ impl Faults {
 /// Plays the pairs. Calls `done` after each run. The result includes the single faults.
 pub fn play(faults: &Faults, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
     let outcomes = outcomes(faults.life, &faults.pairs, done)?;
+    let two = outcomes.iter().filter(|outcome| outcome.occurs).count();
     let mut all = faults.failed.clone();
     all.extend(failed(faults.life, &faults.pairs, outcomes));
     Ok(Played {
-        runs: (faults.one, faults.pairs()),
+        runs: (faults.one, two as u64),
         failed: all,
     })
 }
 
 /// The outcome of one run.
 struct Outcome {
-    /// Whether a fault of the plan occurred.
+    /// Whether all faults of the plan occurred.
     occurs: bool,
     /// The first violation.
     violation: Option<String>,
@@ -95,7 +96,7 @@ fn outcomes(
         };
         let report = judge(&life.with(set))?;
         let outcome = Outcome {
-            occurs: !report.hit.is_empty(),
+            occurs: report.hit.values().sum::<u64>() >= set.len() as u64,
             violation: report.violations.into_iter().next(),
         };
         done(outcome.violation.is_none());

@@ -39,7 +39,8 @@ impl ApiFault {
 }
 
 /// A leader that is to die after the effect of its request dies this long after it sent the
-/// request: later than the API server's longest latency.
+/// request: later than the API server's longest latency. A call of the provider takes effect after
+/// the time that each operation of the cloud takes.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
 /// If steps happen during a request to the API server, this is the request's delay. A call of the
 /// provider is delayed ten times as long. Watches deliver the steps meanwhile.
@@ -53,6 +54,8 @@ pub struct Faults(Arc<Inner>);
 
 struct Inner {
     began: Instant,
+    /// The time that each operation of the cloud takes.
+    slow: Duration,
     state: Mutex<State>,
     /// Notified when a leader should die.
     death: Notify,
@@ -86,15 +89,17 @@ struct State {
 }
 
 impl Faults {
-    /// The planned faults. Their times begin now.
+    /// The planned faults. Their times begin now. `slow` is the time that each operation of the
+    /// cloud takes.
     #[must_use]
-    pub fn new(strikes: &[Strike]) -> Self {
+    pub fn new(strikes: &[Strike], slow: Duration) -> Self {
         let planned = strikes
             .iter()
             .map(|strike| (strike.clone(), strike.number))
             .collect();
         Self(Arc::new(Inner {
             began: Instant::now(),
+            slow,
             state: Mutex::new(State {
                 planned,
                 ..State::default()
@@ -265,7 +270,12 @@ impl Faults {
         match self.strike(rpc)? {
             Wrong::Rpc(fault) => Some(*fault),
             Wrong::Dies { after } => {
-                self.dies(Instant::now() + if after { DIES_WITHIN } else { Duration::ZERO });
+                let within = if after {
+                    self.0.slow + DIES_WITHIN
+                } else {
+                    Duration::ZERO
+                };
+                self.dies(Instant::now() + within);
                 None
             }
             Wrong::Meanwhile(steps) => {

@@ -159,7 +159,8 @@ impl Run {
             .ok_or_else(|| anyhow::anyhow!("there is no cloud"))?
             .clone();
         let checker = Checker::new(clouds.clone(), trace.clone(), setup::rules(setup));
-        let faults = Faults::new(&plan.strikes);
+        let slow = Duration::from_millis(setup.slow_ms);
+        let faults = Faults::new(&plan.strikes, slow);
         let seconds = move || wall(began).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let api = ApiServer::new(
             plan.seed,
@@ -179,7 +180,7 @@ impl Run {
         // The second provider has no planned faults.
         let second = clouds
             .get(1)
-            .map(|cloud| provider(cloud, &Faults::new(&[])));
+            .map(|cloud| provider(cloud, &Faults::new(&[], slow)));
         let provider = provider(&cloud, &faults);
         Ok(Self {
             api,

@@ -149,8 +149,7 @@ func (f *firstDeletes) since(uid string, now time.Time) time.Duration {
 // ListedLate is for DeleteLoadBalancer of a cloud whose lists are late, if the list has no load balancer of the Service. The answer to a create may
 // have been lost, and the list may not show the new load balancer yet. For 30 s after the deletion of the Service, and after the first such Delete that
 // this process saw, the result is [Pending], then nil. If the provider's clock is behind by up to 90 s, the wait is longer by that
-// much. A
-// handle or an address in the status shows that the create was answered: the result is then nil at once. It is also nil at once for a Service that is
+// much. A handle or an address in the status shows that the create was answered: the result is then nil at once. It is also nil at once for a Service that is
 // not being deleted but has changed its type, because the time of that change is unknown.
 func ListedLate(service *Service, handle string, now time.Time) error {
 	if handle != "" || len(service.Status.Ingress) > 0 || service.Deleted.IsZero() {

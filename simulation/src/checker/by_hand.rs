@@ -1,5 +1,7 @@
 //! Objects that people created in the cloud. No ccm may touch them.
 
+use std::collections::BTreeSet;
+
 use provider_mock::{Cloud, LoadBalancer, Route};
 
 /// The objects as they were created.
@@ -7,6 +9,8 @@ use provider_mock::{Cloud, LoadBalancer, Route};
 pub(super) struct ByHand {
     pub(super) balancers: Vec<LoadBalancer>,
     pub(super) routes: Vec<Route>,
+    /// The names of the routes to a Node's Pods. A ccm may delete its own routes to these.
+    pub(super) shared: BTreeSet<String>,
 }
 
 impl ByHand {
@@ -35,9 +39,23 @@ impl ByHand {
             .iter()
             .filter(|planted| !routes.contains(planted))
             .map(|planted| format!("the route {}", planted.name));
-        missing
+        let mut touched: Vec<_> = missing
             .chain(routes)
             .map(|what| format!("{what} is somebody else's, and was changed or removed"))
-            .collect()
+            .collect();
+        // The cloud refuses to delete another cluster's route, so its state does not show the call.
+        let calls = cloud.calls(Some("DeleteRoutes"));
+        let asked = |planted: &&Route| {
+            let destination = &planted.destination_cidr;
+            calls.iter().any(|call| call.names.contains(destination))
+        };
+        let all = self.routes.iter().filter(|one| !self.shared.contains(&one.name));
+        touched.extend(all.filter(asked).map(|planted| {
+            format!(
+                "a ccm asked to delete the route {}, which is somebody else's",
+                planted.name
+            )
+        }));
+        touched
     }
 }

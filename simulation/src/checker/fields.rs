@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::model::USER_TYPE;
 use super::{FINALIZER, UNINITIALIZED};
 
 /// The taint of a Node whose machine is stopped.
@@ -11,6 +12,11 @@ pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 /// The annotation with the provider, the class and the handle of a Service's load balancer.
 pub const RECORD: &str = "grpc-ccm.io/load-balancer";
 const OURS: &str = "grpc-ccm.io/";
+/// The labels with a Node's instance type.
+pub(super) const TYPES: [&str; 2] = [
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+];
 const LABELS: [&str; 6] = [
     "node.kubernetes.io/instance-type",
     "beta.kubernetes.io/instance-type",
@@ -62,6 +68,19 @@ pub(super) fn wrong(site: &str, before: &Value, now: &Value) -> Vec<String> {
                 &metadata(before, "annotations", &nothing),
                 &metadata(now, "annotations", &nothing),
             );
+            must_stay(
+                "finalizers",
+                &before["metadata"]["finalizers"],
+                &now["metadata"]["finalizers"],
+            );
+            must_stay("spec", &others_spec(before), &others_spec(now));
+            for key in TYPES {
+                let label = |node: &Value| node["metadata"]["labels"][key].clone();
+                // While it initialises a Node, the ccm sets the labels (▲N11).
+                if label(before) == USER_TYPE && !has_taint(before, UNINITIALIZED) {
+                    must_stay(key, &label(before), &label(now));
+                }
+            }
             if has_taint(before, UNINITIALIZED)
                 && !has_taint(now, UNINITIALIZED)
                 && !shows_address(now)
@@ -101,6 +120,16 @@ pub(super) fn wrong(site: &str, before: &Value, now: &Value) -> Vec<String> {
         _ => {}
     }
     wrong
+}
+
+/// The fields of a Node's `spec` that no ccm may change.
+fn others_spec(node: &Value) -> Value {
+    let mut spec = node["spec"].clone();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("taints");
+        fields.remove("providerID");
+    }
+    spec
 }
 
 /// Whether the Node has this taint.

@@ -138,10 +138,7 @@ fn node_is(world: &World<'_>, cloud: &Cloud, node: &Value) -> Vec<String> {
         ));
     }
     let fact = instance.instance_type.as_deref().unwrap_or_default();
-    for key in [
-        "node.kubernetes.io/instance-type",
-        "beta.kubernetes.io/instance-type",
-    ] {
+    for key in fields::TYPES {
         let label = node["metadata"]["labels"][key].as_str().unwrap_or_default();
         if label != fact && label != USER_TYPE {
             wrong.push(format!(
@@ -307,6 +304,16 @@ fn leads_to(route: &Route, node: &Value) -> bool {
     }
 }
 
+/// Whether the route was made for other addresses than its Node has. A route that somebody made by
+/// hand has none.
+fn follows_others(route: &Route, node: &Value) -> bool {
+    let texts = |all: &mut dyn Iterator<Item = String>| all.collect::<BTreeSet<_>>();
+    let made_for = texts(&mut route.node_addresses.iter().map(Address::text));
+    let has = node["status"]["addresses"].as_array().into_iter().flatten();
+    let has = texts(&mut has.filter_map(|one| Some(one["address"].as_str()?.to_owned())));
+    leads_to(route, node) && !made_for.is_empty() && made_for != has
+}
+
 fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
     let mut wrong = Vec::new();
     let all = cloud.routes();
@@ -337,6 +344,16 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
                 "a route to the Pods of {} leads elsewhere",
                 name(node)
             ));
+        }
+        if world.setup.has(Trait::TracksAddresses) {
+            for route in to.iter().filter(|route| follows_others(route, node)) {
+                wrong.push(format!(
+                    "the route {} of the Node {} was made for {:?}",
+                    route.name,
+                    name(node),
+                    route.node_addresses
+                ));
+            }
         }
         if right && condition(node, NETWORK_UNAVAILABLE) != Some("False") {
             wrong.push(format!(

@@ -444,8 +444,8 @@ impl Generator {
         let code = self.pick(&STATUSES);
         let writes = site.starts_with('P') || site.starts_with('D');
         match self.random.random_range(0..8) {
-            0 | 1 => Wrong::Api(ApiFault::Lost),
-            2 => Wrong::Api(ApiFault::Broken),
+            0 | 1 if !site.starts_with("WATCH") => Wrong::Api(ApiFault::Lost),
+            0..=2 => Wrong::Api(ApiFault::Broken),
             3 => Wrong::Api(ApiFault::Late(late)),
             4 if writes => Wrong::Dies { after: false },
             5 if writes => Wrong::Dies { after: true },

@@ -36,9 +36,15 @@ impl Run {
         self.number += 1;
         let name = format!("hand-made-{}", self.number);
         let number = u8::try_from(self.number % 50).unwrap_or_default();
+        let odd = self.number % 2 == 1;
+        let shared = odd && whose == ByHand::Foreign;
         let (route, stays) = match whose {
             ByHand::Foreign => {
-                let cidr = format!("10.244.{}.0/24", 200 + number);
+                let cidr = if shared {
+                    pod_cidr(i)
+                } else {
+                    format!("10.244.{}.0/24", 200 + number)
+                };
                 let owner_id = Some(FOREIGN_OWNER.to_owned());
                 let node_name = Some(node(i));
                 let route = Route::new(name, cidr);
@@ -52,7 +58,13 @@ impl Run {
                 )
             }
             ByHand::Unmarked => {
-                let mut route = Route::new(name, format!("10.77.{number}.0/24"));
+                // Inside the cluster's network such a route stays too, if no Node has it (▲R10).
+                let cidr = if odd {
+                    format!("10.244.{}.0/24", 150 + number)
+                } else {
+                    format!("10.77.{number}.0/24")
+                };
+                let mut route = Route::new(name, cidr);
                 route.next_hop = Some("10.9.9.9".to_owned());
                 (route, true)
             }
@@ -67,7 +79,7 @@ impl Run {
                 (route, false)
             }
         };
-        if !stays {
+        if !stays || shared {
             self.remove_routes(i);
         }
         // The cloud would not take two routes to the same Pods.
@@ -76,7 +88,7 @@ impl Run {
             return;
         }
         if self.cloud.plant_route(route.clone()).is_ok() && stays {
-            self.checker.planted_route(route);
+            self.checker.planted_route(route, shared);
         }
     }
     /// Removes the Node's own routes.

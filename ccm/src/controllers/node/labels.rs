@@ -6,6 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 use crate::core::{is_reserved_key, is_valid_key, is_valid_value};
+use crate::planted::planted;
 
 type Labels = BTreeMap<String, String>;
 
@@ -99,7 +100,7 @@ pub(super) fn refreshed(
     let mut changes = LabelChanges::default();
     let mut ours = |key: &str| {
         changes.needs_managed |= managed.is_none();
-        managed.is_some_and(|keys| keys.contains(key))
+        planted!(UsersLabelIsReset) || managed.is_some_and(|keys| keys.contains(key))
     };
     let mut set = Labels::new();
     for pair in &PAIRS {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::facts::{Index, NodeFacts, Owner, Target, follows_other_addresses, names_no_node, read};
 use super::ledger::{Doubt, Known, Ledger, NodeName, Says};
+use crate::planted::planted;
 
 /// The inputs of a pass.
 pub(super) struct Look<'a> {
@@ -319,6 +320,7 @@ impl<'a> Round<'a, '_> {
             } else if target == Target::Wrong {
                 seen.wrong.extend(removable.then_some(route));
             } else if self.look.tracks_addresses
+                && !planted!(FormerAddressesStay)
                 && removable
                 && !node.addresses.is_empty()
                 && follows_other_addresses(route, &node.addresses)
@@ -426,7 +428,8 @@ impl<'a> Round<'a, '_> {
 /// is gone, it names a Node, or it leads to a Node's address. Any other unmarked route stays, for
 /// example one to an address that no Node has.
 fn is_ours_to_remove(route: &api::Route, index: &Index<'_>) -> bool {
-    route.ownership == i32::from(api::Ownership::Ours)
+    planted!(OthersRoutesAreUnwanted)
+        || route.ownership == i32::from(api::Ownership::Ours)
         || route.blackhole
         || !names_no_node(route)
         || index.resolve(route).is_some()
