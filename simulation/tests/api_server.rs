@@ -63,7 +63,14 @@ fn in_memory<T, F: Future<Output = T>>(act: impl FnOnce(ApiServer) -> F) -> T {
         };
         let checker = simulation::checker::Checker::new(vec![cloud], trace.clone(), rules);
         let wall = || "2026-01-01T00:00:00Z".to_owned();
-        act(ApiServer::new(7, Faults::new(&[], Duration::ZERO), checker, trace, wall)).await
+        act(ApiServer::new(
+            7,
+            Faults::new(&[], Duration::ZERO),
+            checker,
+            trace,
+            wall,
+        ))
+        .await
     })
 }
 

@@ -49,7 +49,10 @@ impl ByHand {
             let destination = &planted.destination_cidr;
             calls.iter().any(|call| call.names.contains(destination))
         };
-        let all = self.routes.iter().filter(|one| !self.shared.contains(&one.name));
+        let all = self
+            .routes
+            .iter()
+            .filter(|one| !self.shared.contains(&one.name));
         touched.extend(all.filter(asked).map(|planted| {
             format!(
                 "a ccm asked to delete the route {}, which is somebody else's",

@@ -10,9 +10,6 @@ use tokio::time::Instant;
 use super::fields::{self, is_known};
 use crate::api_server::store::Object;
 
-/// A brake may count a deletion for this time.
-const WINDOW: Duration = Duration::from_mins(12);
-
 /// The requests that delete Nodes.
 #[derive(Default)]
 pub(super) struct Deletions {
@@ -69,6 +66,7 @@ impl Deletions {
         nodes: &[Arc<Object>],
         exists: impl Fn(&Value) -> bool,
     ) -> Absences {
+        const WINDOW: Duration = Duration::from_mins(12);
         let deleted = self.count(nodes, WINDOW);
         let mut nodes = nodes.iter().filter(|node| is_known(node));
         let gone = nodes
@@ -90,10 +88,10 @@ impl Deletions {
         }
     }
 
-    /// Whether at least half of the known Nodes have no instance or were deleted a short time ago. One
-    /// of two Nodes is not enough.
+    /// Whether at least half of the known Nodes have no instance or were deleted. One of two Nodes
+    /// is not enough.
     pub(super) fn are_most(&self, nodes: &[Arc<Object>], exists: impl Fn(&Value) -> bool) -> bool {
-        let deleted = self.count(nodes, WINDOW);
+        let deleted = self.count(nodes, Duration::MAX);
         let nodes = nodes.iter().filter(|node| is_known(node));
         let gone = nodes.clone().filter(|node| !exists(node)).count() + deleted;
         let all = nodes.count() + deleted;

@@ -128,7 +128,9 @@ pub(super) fn plan(seed: u64) -> Plan {
     generator.random = ChaCha8Rng::seed_from_u64(seed);
     generator.random.set_stream(3);
     if !quiet && generator.chance(1, ZONE) {
-        let at = generator.random.random_range(120_000..(minutes + 2) * 60_000);
+        let at = generator
+            .random
+            .random_range(120_000..(minutes + 2) * 60_000);
         generator.zone(at);
     }
     let Generator {

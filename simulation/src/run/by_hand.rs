@@ -94,7 +94,11 @@ impl Run {
     /// Removes the Node's own routes.
     pub(super) fn remove_routes(&self, i: u8) {
         let routes = self.cloud.routes().into_iter();
-        for route in routes.filter(|route| route.destination_cidr == pod_cidr(i)) {
+        let own = |route: &Route| {
+            let owner = route.owner_id.as_deref();
+            route.destination_cidr == pod_cidr(i) && owner != Some(FOREIGN_OWNER)
+        };
+        for route in routes.filter(own) {
             // The route may be gone already.
             let _ = self.cloud.remove_route(&route.name);
         }

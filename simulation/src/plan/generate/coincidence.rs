@@ -159,7 +159,7 @@ impl Generator {
         traits.set(Trait::NodeByNode, true);
         traits.set(Trait::ListsInstances, self.random.random_ratio(1, 4));
         self.setup.max_in_flight = self.pick(&[1, 2, 3]);
-        self.setup.slow_ms = self.pick(&[1_000, 3_000, 8_000]);
+        self.setup.slow_ms = self.pick(&[1_000, 2_000, 3_000]);
         let nodes = self.pick(&[9, 11, 12]);
         for node in self.nodes..nodes {
             let join = self.random.random_range(0..60_000);
