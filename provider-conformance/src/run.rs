@@ -4,7 +4,7 @@ mod needs;
 mod objects;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
 pub(crate) struct Run {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u64,
+    /// The result of [`Run::few_nodes`], for later calls while the cloud may fail.
+    pub(crate) few: OnceLock<Vec<pb::NodeView>>,
     /// The parts that the check could not observe.
     unseen: Mutex<Vec<Skipped>>,
 }
@@ -52,6 +54,7 @@ impl Run {
         Self {
             shared,
             number,
+            few: OnceLock::new(),
             unseen: Mutex::default(),
         }
     }

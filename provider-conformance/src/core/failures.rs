@@ -157,6 +157,7 @@ fn may_know(rpc: &str) -> bool {
 }
 
 async fn failing(run: &Run, word: &str) -> Verdict<Vec<Told>> {
+    tour::look_up_targets(run).await?;
     let session = run.session().await?;
     run.cloud_fail(word).await?;
     Ok(tour::everything(run, &session).await)
@@ -194,6 +195,7 @@ async fn precondition(run: &Run) -> Verdict {
 }
 
 async fn heals(run: &Run) -> Verdict {
+    tour::look_up_targets(run).await?;
     let session = run.session().await?;
     for word in ["UNAVAILABLE", "CREDENTIALS"] {
         run.cloud_fail(word).await?;

@@ -137,6 +137,7 @@ fn judge(told: &[Told]) -> Verdict {
 }
 
 async fn listed(run: &Run) -> Verdict {
+    tour::look_up_targets(run).await?;
     let session = run.session().await?;
     judge(&tour::everything(run, &session).await)?;
     if !run.has_hook(Hook::CloudFail) {

@@ -268,12 +268,25 @@ pub(super) fn lookup(run: &Run) -> pb::LookupInstancesRequest {
     }
 }
 
-/// The fewest targets for one call. Unlike [`Run::few_nodes`], this calls nothing, because a check
-/// may need the process uninitialised, or the cloud may fail. If suite.yaml has no instance, the
-/// Node has none.
+/// Looks up the targets of [`everything`] before the cloud fails. This initialises the process for
+/// this check's own cluster, so call it before all other calls.
+pub(super) async fn look_up_targets(run: &Run) -> Verdict {
+    match run.few_nodes().await {
+        // The Node of `nodes` then has no instance.
+        Ok(_) | Err(Stop::Skipped(_)) => Ok(()),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// The fewest targets for one call: those of [`Run::few_nodes`], if the check has called it. This
+/// itself calls nothing, because a check may need the process uninitialised, or the cloud may fail.
+/// If suite.yaml has no instance either, the Node has none.
 fn nodes(run: &Run) -> Vec<pb::NodeView> {
     if run.takes_empty_sets() {
         return Vec::new();
+    }
+    if let Some(nodes) = run.few.get() {
+        return nodes.clone();
     }
     let known = run.config().instances.first();
     vec![known.map_or_else(|| run.node("tour"), |known| run.node_of(known))]

@@ -284,7 +284,7 @@ impl Known {
 
     /// With the addresses that its Node has after its initialisation.
     pub(crate) async fn with_addresses(self, run: &Run, session: &Session) -> Self {
-        let addresses = run.addresses(session, self.node()).await;
+        let addresses = run.complete(session, self.node()).await.addresses;
         Self { addresses, ..self }
     }
 

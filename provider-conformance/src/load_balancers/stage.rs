@@ -50,12 +50,9 @@ impl<'a> Stage<'a> {
         } else {
             run.instances(count).await?
         };
-        let mut nodes: Vec<_> = known.iter().map(|known| run.node_of(known)).collect();
-        nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let session = run.session().await?;
-        for node in &mut nodes {
-            node.addresses = run.addresses(&session, node.clone()).await;
-        }
+        let mut nodes = run.target_nodes(&session, &known).await;
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(Self {
             run,
             session,

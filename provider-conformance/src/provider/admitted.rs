@@ -149,14 +149,15 @@ async fn in_flight_keeps_owner(run: &Run) -> Verdict {
             "the provider offers neither load balancers nor routes: no call of it creates anything",
         ));
     }
+    // Looks up the targets before the cloud becomes slow.
+    let nodes = if offered.load_balancers.is_some() {
+        run.few_nodes().await?
+    } else {
+        Vec::new()
+    };
     let former = run.session().await?;
     let next = former.speaking_for(run.other_cluster("next"));
     let (service, route) = (run.service("in-flight"), tour::route(run));
-    // Looks up the targets before the cloud becomes slow.
-    let nodes = match run.instances(1).await {
-        Ok(known) => known.iter().map(|known| run.node_of(known)).collect(),
-        Err(_) => Vec::new(),
-    };
     run.cloud_slow(IN_FLIGHT).await?;
     let made = offered.load_balancers.is_some().then(|| {
         let request = pb::EnsureLoadBalancerRequest {
@@ -237,12 +238,9 @@ fn ended_or_went_on<T: std::fmt::Debug>(
 }
 
 async fn in_flight_keeps_writing(run: &Run) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let session = run.session().await?;
     let service = run.service("in-flight");
-    let nodes = match run.instances(1).await {
-        Ok(known) => known.iter().map(|known| run.node_of(known)).collect(),
-        Err(_) => Vec::new(),
-    };
     run.cloud_slow(IN_FLIGHT).await?;
     let request = pb::EnsureLoadBalancerRequest {
         service: Some(service),

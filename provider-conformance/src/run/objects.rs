@@ -122,25 +122,31 @@ impl Run {
         }
     }
 
-    /// The addresses of an initialised Node with this name and provider ID, from LookupInstances.
-    /// Empty if the provider serves no instances or does not answer: the checks of LookupInstances
-    /// test that.
-    pub(crate) async fn addresses(
+    /// The Node as it is after its initialisation: with the provider ID and the addresses from
+    /// LookupInstances. Nothing is added if the provider serves no instances or does not answer: the
+    /// checks of LookupInstances test that.
+    pub(crate) async fn complete(&self, session: &Session, node: pb::NodeView) -> pb::NodeView {
+        if self.capabilities().instances.is_none() {
+            return node;
+        }
+        let asked = session.call(lookup(vec![node.clone()], &[InstanceFacet::Metadata]));
+        match asked.await.success("INST-4") {
+            Ok(answer) => completed(node, answer),
+            Err(_) => node,
+        }
+    }
+
+    /// The Nodes of these instances as targets.
+    pub(crate) async fn target_nodes(
         &self,
         session: &Session,
-        node: pb::NodeView,
-    ) -> Vec<pb::NodeAddress> {
-        if self.capabilities().instances.is_none() {
-            return Vec::new();
+        known: &[KnownInstance],
+    ) -> Vec<pb::NodeView> {
+        let mut nodes = Vec::new();
+        for instance in known {
+            nodes.push(self.complete(session, self.node_of(instance)).await);
         }
-        let asked = session.call(lookup(vec![node], &[InstanceFacet::Metadata]));
-        let found = asked.await.success("INST-4").ok().and_then(|answer| {
-            match answer.results.first()?.outcome.as_ref()? {
-                Outcome::Found(instance) => Some(instance.addresses.clone()),
-                Outcome::Failed(_) => None,
-            }
-        });
-        found.unwrap_or_default()
+        nodes
     }
 
     /// 80, unless all Services share one load balancer: then each needs its own port.
@@ -230,10 +236,8 @@ impl Run {
         }
         let known = self.instances(1).await?;
         let session = self.session().await?;
-        let mut nodes: Vec<_> = known.iter().map(|known| self.node_of(known)).collect();
-        for node in &mut nodes {
-            node.addresses = self.addresses(&session, node.clone()).await;
-        }
+        let nodes = self.target_nodes(&session, &known).await;
+        let _ = self.few.set(nodes.clone());
         Ok(nodes)
     }
 
@@ -338,6 +342,16 @@ impl Run {
     }
 }
 
+/// The Node with what the answer to a lookup of it says. A provider ID that the Node has stays.
+fn completed(mut node: pb::NodeView, answer: &pb::LookupInstancesResponse) -> pb::NodeView {
+    let outcome = answer.results.first().and_then(|of| of.outcome.as_ref());
+    if let Some(Outcome::Found(instance)) = outcome {
+        node.addresses.clone_from(&instance.addresses);
+        node.provider_id = node.provider_id.or_else(|| instance.provider_id.clone());
+    }
+    node
+}
+
 /// Each `#` becomes a digit other than zero, so that a numeric ID keeps its length. The last five
 /// digits are a counter, so that no two IDs of a run are equal.
 fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
@@ -387,6 +401,40 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_target_has_the_provider_id_and_the_addresses_that_a_lookup_finds() {
+        let addresses = vec![pb::NodeAddress {
+            r#type: pb::NodeAddressType::InternalIp.into(),
+            address: "10.0.0.1".into(),
+        }];
+        let instance = pb::Instance {
+            provider_id: Some("x://found".into()),
+            addresses: addresses.clone(),
+            ..Default::default()
+        };
+        let answer = pb::LookupInstancesResponse {
+            results: vec![pb::LookupInstanceResult {
+                outcome: Some(Outcome::Found(instance)),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        for (known, expected) in [(None, "x://found"), (Some("x://known"), "x://known")] {
+            let node = pb::NodeView {
+                provider_id: known.map(Into::into),
+                ..Default::default()
+            };
+            let node = completed(node, &answer);
+            assert_eq!(node.provider_id.as_deref(), Some(expected));
+            assert_eq!(node.addresses, addresses);
+        }
+        let nothing = completed(
+            pb::NodeView::default(),
+            &pb::LookupInstancesResponse::default(),
+        );
+        assert_eq!(nothing, pb::NodeView::default());
+    }
 
     #[test]
     fn invented_provider_ids_follow_the_pattern_and_differ() {

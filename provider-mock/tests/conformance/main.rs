@@ -289,6 +289,27 @@ async fn a_cloud_without_empty_target_sets_passes_and_one_that_takes_them_is_fou
     assert_eq!(failed.rule, "LB-31");
 }
 
+/// If a load balancer needs a target, and the suite knows no instance, the checks of calls in
+/// flight have nothing to send.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_in_flight_are_skipped_without_a_target_that_the_cloud_needs() {
+    let mut config = config();
+    config.empty_target_sets = EmptyTargetSets::Refused;
+    config.instances.clear();
+    config.hooks.remove(&Hook::InstanceAdd);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = format!("{TARGETED}  instances: {{listing: false}}\n");
+    let only = ["provider/calls-in-flight-*"];
+    let report = report_of(mock(directory.path(), &cloud), config, &only).await;
+    assert_eq!(report.entries.len(), 2);
+    for entry in &report.entries {
+        let Outcome::Skipped(skipped) = &entry.outcome else {
+            panic!("{entry:?}");
+        };
+        assert_eq!(skipped.lack, Lack::Setup);
+    }
+}
+
 /// ROUTE-12: if a cloud keeps no marks on routes, no route may be OURS.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_says_ours_of_routes_without_marks_is_found() {

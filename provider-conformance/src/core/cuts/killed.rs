@@ -121,13 +121,13 @@ async fn routes_killed(run: &Run) -> Verdict {
 
 async fn routes_killed_at(run: &Run, known: &KnownInstance, moment: u64) -> Verdict {
     let session = run.session().await?;
-    let addresses = run.addresses(&session, run.node_of(known)).await;
+    let node = run.complete(&session, run.node_of(known)).await;
     let mut routes = routes_of(run, 3);
     for route in &mut routes {
-        route.node_name = Some(known.name.clone());
-        route.provider_id.clone_from(&known.provider_id);
+        route.node_name = Some(node.name.clone());
+        route.provider_id.clone_from(&node.provider_id);
         route.next_hop = None;
-        route.node_addresses.clone_from(&addresses);
+        route.node_addresses.clone_from(&node.addresses);
     }
     let request = pb::CreateRoutesRequest {
         cluster: None,
