@@ -103,11 +103,15 @@ impl std::fmt::Display for RouteCidr {
 }
 
 impl RouteCidr {
+    /// How many /24 networks it has.
+    pub(crate) fn parts(self) -> u64 {
+        1 << (24 - self.length)
+    }
+
     /// The /24 network with this number. After the last network, the numbers go on with the first
     /// one again.
     pub(crate) fn part(self, number: u64) -> String {
-        let parts = 1_u64 << (24 - self.length);
-        let within = u32::try_from(number % parts).unwrap_or_default() << 8;
+        let within = u32::try_from(number % self.parts()).unwrap_or_default() << 8;
         format!("{}/24", std::net::Ipv4Addr::from(self.first | within))
     }
 }

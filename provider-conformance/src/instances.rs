@@ -11,7 +11,7 @@ mod odd;
 mod owners;
 
 use super::check::Check;
-use super::run::Run;
+use super::run::{Run, batch_size};
 
 pub(super) fn checks() -> Vec<Check> {
     let mut all = identity::checks();
@@ -25,8 +25,7 @@ pub(super) fn checks() -> Vec<Check> {
     all
 }
 
-/// The most Nodes in one lookup; 100 if the provider does not state it.
+/// The most Nodes in one lookup.
 pub(super) fn max_batch(run: &Run) -> usize {
-    let stated = run.capabilities().instances.and_then(|of| of.max_batch);
-    stated.filter(|most| *most > 0).unwrap_or(100) as usize
+    batch_size(run.capabilities().instances.and_then(|of| of.max_batch))
 }

@@ -309,7 +309,7 @@ impl Ledger {
             cidr.contains('/') && !state.cidrs.contains(&network(cidr))
         }) {
             return Err(format!(
-                "the suite does not send it: the destination {} does not come from Run::cidr",
+                "the suite does not send it: the destination {} does not come from Run::cidr, or no /24 of `route_cidr` is free",
                 route.destination_cidr
             ));
         }

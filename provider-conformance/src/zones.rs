@@ -8,7 +8,7 @@ use super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::hooks::Hook;
 use super::instances::ask::{ALL, Known, by_node, id_of_none, look_up, lookup, node};
 use super::instances::max_batch;
-use super::run::Run;
+use super::run::{Run, beyond_batch};
 use super::session::Session;
 use super::unknown::call_with_unknown_fields;
 use super::well_formed;
@@ -72,7 +72,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/full-batch",
         ["ZONE-1"],
-        "max_batch Nodes are answered in one call",
+        "max_batch Nodes, but at most 20,000, are answered in one call",
         [Need::Zones],
         full
     ),
@@ -337,7 +337,7 @@ async fn full(run: &Run) -> Verdict {
 async fn beyond(run: &Run) -> Verdict {
     let session = run.session().await?;
     let mut nodes = Vec::new();
-    nodes.resize_with(max_batch(run) + 1, || run.node("nobody"));
+    nodes.resize_with(beyond_batch(max_batch(run))?, || run.node("nobody"));
     let exchange = session.call(request(nodes)).await;
     exchange
         .failure("CORE-20", &[FailureCode::Invalid])

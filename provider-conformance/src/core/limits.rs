@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as pb;
 use prost::Message;
 
 use super::super::check::{Check, Need, Verdict, check, must};
-use super::super::run::Run;
+use super::super::run::{Run, batch_size};
 use super::super::session::Session;
 use super::tour;
 
@@ -131,13 +131,9 @@ async fn oversized(run: &Run) -> Verdict {
 }
 
 async fn full_batch(run: &Run) -> Verdict {
-    let max_batch = run
-        .capabilities()
-        .instances
-        .and_then(|of| of.max_batch)
-        .filter(|max| *max > 0);
+    let max_batch = batch_size(run.capabilities().instances.and_then(|of| of.max_batch));
     let room = stated(run).saturating_sub(4_096) / 5_000;
-    let count = (max_batch.unwrap_or(100) as usize).min(5_000).min(room);
+    let count = max_batch.min(5_000).min(room);
     let labels: BTreeMap<String, String> = (0..32)
         .map(|number| (format!("example.com/label-{number}"), "x".repeat(100)))
         .collect();

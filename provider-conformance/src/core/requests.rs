@@ -5,13 +5,11 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use super::super::check::{Check, Verdict, check};
 use super::super::hooks::Hook;
 use super::super::rules;
-use super::super::run::Run;
+use super::super::run::{Run, batch_size, beyond_batch};
 use super::super::session::Session;
 use super::tour::{self, Told};
 
 const INVALID: &[FailureCode] = &[FailureCode::Invalid];
-/// The largest batch if the provider states none.
-const BATCH: usize = 100;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -30,14 +28,15 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-fn size_of(stated: Option<u32>) -> usize {
-    stated
-        .filter(|most| *most > 0)
-        .map_or(BATCH, |most| most as usize)
+/// The size of a batch with one item too many. `None`: it is more than the suite sends.
+fn too_many(run: &Run, stated: Option<u32>) -> Option<usize> {
+    beyond_batch(batch_size(stated))
+        .map_err(|stop| run.unseen(stop))
+        .ok()
 }
 
-/// A batch with one Node too many, one with a duplicate, and one with a Node without a name.
-fn batches_of_nodes(run: &Run, most: usize) -> [Vec<pb::NodeView>; 3] {
+/// A batch with a duplicate, one with a Node without a name, and one with this many Nodes.
+fn batches_of_nodes(run: &Run, too_many: Option<usize>) -> Vec<Vec<pb::NodeView>> {
     let once = run.node("twice");
     let again = pb::NodeView {
         uid: run.uid(),
@@ -47,15 +46,17 @@ fn batches_of_nodes(run: &Run, most: usize) -> [Vec<pb::NodeView>; 3] {
         name: String::new(),
         ..run.node("nameless")
     };
-    let many = (0..=most).map(|_| run.node("many")).collect();
-    [many, vec![once, again], vec![nameless]]
+    let many = too_many.map(|count| (0..count).map(|_| run.node("many")).collect());
+    let mut all = vec![vec![once, again], vec![nameless]];
+    all.extend(many);
+    all
 }
 
 async fn broken(run: &Run) -> Verdict {
     let session = run.session().await?;
     let offered = run.capabilities();
-    let of_instances = size_of(offered.instances.as_ref().and_then(|of| of.max_batch));
-    let batches = batches_of_nodes(run, of_instances);
+    let of_instances = offered.instances.as_ref().and_then(|of| of.max_batch);
+    let batches = batches_of_nodes(run, too_many(run, of_instances));
     for nodes in &batches {
         if offered.instances.is_some() {
             let request = pb::LookupInstancesRequest {
@@ -78,14 +79,15 @@ async fn broken(run: &Run) -> Verdict {
         }
     }
     if let Some(of) = &offered.routes {
-        let mut routes: Vec<_> = (0..=size_of(of.max_batch))
-            .map(|_| tour::route(run))
-            .collect();
-        for (number, route) in routes.iter_mut().enumerate() {
-            route.route_key = format!("route-{number}");
-        }
+        let route = tour::route(run);
+        // One destination for all: the network may have fewer parts than the batch has routes.
+        let keyed = |number| pb::Route {
+            route_key: format!("route-{number}"),
+            ..route.clone()
+        };
+        let many = too_many(run, of.max_batch).map(|count| (0..count).map(keyed).collect());
         let twice = vec![tour::route(run), tour::route(run)];
-        for routes in [routes, twice] {
+        for routes in many.into_iter().chain([twice]) {
             let cluster = None;
             let created = routes.clone();
             refused(

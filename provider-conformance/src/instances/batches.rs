@@ -9,7 +9,7 @@ use prost::Message;
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must_equal};
 use super::super::hooks::Hook;
-use super::super::run::Run;
+use super::super::run::{Run, beyond_batch};
 use super::super::session::Session;
 use super::super::well_formed::{self, exists};
 use super::ask::{ALL, Known, LookedUp, look_up, lookup, node};
@@ -51,7 +51,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/full-batch",
         ["INST-2"],
-        "max_batch Nodes are answered in one call",
+        "max_batch Nodes, but at most 20,000, are answered in one call",
         [Need::Instances],
         full
     ),
@@ -248,7 +248,7 @@ async fn beyond(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
     let mut nodes = vec![known.node()];
-    nodes.resize_with(max_batch(run) + 1, || run.node("nobody"));
+    nodes.resize_with(beyond_batch(max_batch(run))?, || run.node("nobody"));
     refused(&session, nodes).await
 }
 

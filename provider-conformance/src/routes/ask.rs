@@ -10,7 +10,7 @@ use super::super::call::{Exchange, short_code};
 use super::super::check::{Stop, Verdict, must};
 use super::super::config::RouteMarks;
 use super::super::instances::ask::Known;
-use super::super::run::Run;
+use super::super::run::{Run, batch_size};
 use super::super::session::Session;
 use super::super::well_formed;
 
@@ -60,10 +60,9 @@ pub(super) fn as_listed(route: &pb::Route) -> pb::Route {
     }
 }
 
-/// The most routes in one call: 100 if it is not stated.
+/// The most routes in one call.
 pub(super) fn max_batch(run: &Run) -> usize {
-    let stated = run.capabilities().routes.and_then(|of| of.max_batch);
-    stated.filter(|most| *most > 0).unwrap_or(100) as usize
+    batch_size(run.capabilities().routes.and_then(|of| of.max_batch))
 }
 
 /// The outcome of each route, in the order of the request.

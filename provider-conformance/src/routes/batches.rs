@@ -4,7 +4,7 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must};
 use super::super::instances::ask::id_of_none;
-use super::super::run::Run;
+use super::super::run::{Run, beyond_batch};
 use super::super::session::Session;
 use super::ask::{
     Written, as_listed, by_key, create, delete, leads_to, list, list_to, made, max_batch, none,
@@ -247,7 +247,8 @@ fn never_made(run: &Run, cidr: &str, number: usize) -> pb::Route {
 async fn beyond(run: &Run) -> Verdict {
     let session = run.session().await?;
     let cidr = run.cidr();
-    let routes = (0..=max_batch(run)).map(|number| never_made(run, &cidr, number));
+    let count = beyond_batch(max_batch(run))?;
+    let routes = (0..count).map(|number| never_made(run, &cidr, number));
     too_many(run, &session, routes.collect()).await
 }
 

@@ -32,16 +32,16 @@ impl Run {
     }
 
     /// A destination for a route, which nothing else in this run uses. The suite writes only routes
-    /// to such destinations.
+    /// to such destinations. If none is free, this returns the whole network: the ledger does not
+    /// send it, and says why.
     pub(crate) fn cidr(&self) -> String {
-        loop {
-            // Where the search begins depends on the run.
-            let start = u64::from(crc(self.shared.ledger.run_id()));
-            let cidr = self.config().route_cidr.part(start + self.fresh());
-            if self.shared.ledger.issue_cidr(&cidr) {
-                return cidr;
-            }
-        }
+        let network = self.config().route_cidr;
+        // Where the search begins depends on the run.
+        let start = u64::from(crc(self.shared.ledger.run_id()));
+        (0..network.parts())
+            .map(|_| network.part(start + self.fresh()))
+            .find(|cidr| self.shared.ledger.issue_cidr(cidr))
+            .unwrap_or_else(|| network.to_string())
     }
 
     /// Like [`Self::cidr`], for IPv6.
@@ -389,6 +389,26 @@ fn crc(text: &str) -> u32 {
     })
 }
 
+/// The largest batch that the suite sends. A provider may state up to 4,294,967,295.
+const LARGEST_BATCH: u32 = 20_000;
+
+/// The most items of one batch: as stated, 100 if it is not stated, and at most [`LARGEST_BATCH`].
+pub(crate) fn batch_size(stated: Option<u32>) -> usize {
+    let stated = stated.filter(|most| *most > 0).unwrap_or(100);
+    stated.min(LARGEST_BATCH) as usize
+}
+
+/// The size of a batch with one item too many, where this is the size of a full one. Skips the
+/// check if that is more than the suite sends.
+pub(crate) fn beyond_batch(full: usize) -> Verdict<usize> {
+    if full < LARGEST_BATCH as usize {
+        return Ok(full + 1);
+    }
+    Err(Stop::not_offered(format!(
+        "max_batch is {LARGEST_BATCH} or more: the suite sends no larger batch"
+    )))
+}
+
 /// A target set.
 pub(crate) fn targets(nodes: Vec<pb::NodeView>) -> pb::TargetSet {
     pb::TargetSet {
@@ -434,6 +454,14 @@ mod tests {
             &pb::LookupInstancesResponse::default(),
         );
         assert_eq!(nothing, pb::NodeView::default());
+    }
+
+    #[test]
+    fn a_batch_has_at_most_20_000_items() {
+        let sizes = [None, Some(0), Some(7), Some(20_000), Some(u32::MAX)].map(batch_size);
+        assert_eq!(sizes, [100, 100, 7, 20_000, 20_000]);
+        assert_eq!(beyond_batch(7).ok(), Some(8));
+        assert!(matches!(beyond_batch(20_000), Err(Stop::Skipped(_))));
     }
 
     #[test]

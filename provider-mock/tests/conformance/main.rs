@@ -411,6 +411,39 @@ async fn what_suite_yaml_says_of_sharing_is_taken_at_its_word() {
     }
 }
 
+/// A provider may state any `max_batch`, also one with more routes than the network has parts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_max_batch_costs_neither_time_nor_memory() {
+    for (max_batch, said) in [
+        (5_000, None),
+        (u32::MAX, Some("max_batch is 20000 or more")),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = config();
+        config.route_cidr = "172.16.0.0/12".to_owned().try_into().unwrap();
+        let cloud = format!(
+            "{TARGETED}  instances: {{max_batch: {max_batch}}}\n  routes: {{max_batch: {max_batch}}}\n"
+        );
+        let only = [
+            "core/requests-that-break-*",
+            "*/beyond-max-batch",
+            "*/full-batch",
+        ];
+        let report = report_of(mock(directory.path(), &cloud), config, &only).await;
+        assert_eq!(report.entries.len(), 7);
+        for entry in &report.entries {
+            match (&entry.outcome, said) {
+                (Outcome::Passed, None) => {}
+                (Outcome::Passed, Some(_)) if entry.id.ends_with("full-batch") => {}
+                (Outcome::Skipped(skipped), Some(said)) => {
+                    assert!(skipped.reason.contains(said), "{entry:?}");
+                }
+                _ => panic!("{entry:?}"),
+            }
+        }
+    }
+}
+
 /// Runs these checks, whatever their results.
 async fn report_of(provider: Provider, config: Config, only: &[&str]) -> Report {
     let only: Vec<_> = only.iter().map(ToString::to_string).collect();
