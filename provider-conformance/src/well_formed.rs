@@ -189,7 +189,13 @@ pub(super) fn addresses(addresses: &[pb::NodeAddress]) -> Judged {
                     format!("{text:?}"),
                 );
             }
-            Type::Hostname | Type::InternalDns | Type::ExternalDns => name("an address", text)?,
+            Type::Hostname | Type::InternalDns | Type::ExternalDns => {
+                name("an address", text)?;
+                if !is_dns_name(&text.to_ascii_lowercase()) {
+                    let expected = "an address of this type is a DNS name, in upper or lower case";
+                    return broken("INST-8", expected, format!("{text:?}"));
+                }
+            }
             _ => {}
         }
     }
@@ -335,6 +341,21 @@ mod tests {
 
     #[test]
     fn an_instance_breaks_the_rule_that_it_breaks() {
+        let named = |text: &str| pb::Instance {
+            addresses: vec![address(pb::NodeAddressType::Hostname, text)],
+            ..found()
+        };
+        for (text, expected) in [
+            ("Host-1.example.com", ""),
+            ("10.0.0.1", ""),
+            ("host_1", "INST-8"),
+            ("-host", "INST-8"),
+            ("host..example.com", "INST-8"),
+            ("", "CORE-11"),
+        ] {
+            let judged = instance(&named(text), &["x://".into()], true);
+            assert_eq!(rule(judged), expected, "{text:?}");
+        }
         let changes: [(Change<pb::Instance>, &str); 13] = [
             (|_| {}, ""),
             (|one| one.state = 0, "CORE-13"),

@@ -6,10 +6,12 @@ from typing import Any
 from cloud import State
 from cloudprovider.v1alpha1 import instance_pb2 as pb
 from cloudprovider.v1alpha1 import instance_pb2_grpc, types_pb2, zone_pb2, zone_pb2_grpc
-from service import ID_BYTES, Fail, Owner, Provider, failure_of, listing, log, unary, within_batch
+from service import ID_BYTES, NAME_BYTES, Fail, Owner, Provider, failure_of, listing, log, unary, within_batch
 
 #: The form of a label's value that is not empty.
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+#: One label of a DNS name (RFC 1123).
+DNS_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?")
 
 ADDRESS_TYPES = {
     "Hostname": types_pb2.NODE_ADDRESS_TYPE_HOSTNAME,
@@ -18,6 +20,7 @@ ADDRESS_TYPES = {
     "InternalDNS": types_pb2.NODE_ADDRESS_TYPE_INTERNAL_DNS,
     "ExternalDNS": types_pb2.NODE_ADDRESS_TYPE_EXTERNAL_DNS,
 }
+IP_TYPES = (types_pb2.NODE_ADDRESS_TYPE_INTERNAL_IP, types_pb2.NODE_ADDRESS_TYPE_EXTERNAL_IP)
 STATES = {
     "running": pb.INSTANCE_STATE_RUNNING,
     "stopped": pb.INSTANCE_STATE_STOPPED,
@@ -101,9 +104,17 @@ def to_proto(instance: dict[str, Any], metadata: bool) -> pb.Instance:
                 setattr(shown, field, value)
             else:  # INST-15: leave out values that the contract cannot express.
                 log.warning("instance %s: its %s %r is no label value and is left out", shown.provider_id, name, value)
-        shown.addresses.extend(addresses_to(instance.get("addresses", [])))
+        for address in addresses_to(instance.get("addresses", [])):
+            if address.type in IP_TYPES or is_dns_name(address.address):
+                shown.addresses.append(address)
+            else:
+                log.warning("instance %s: its address %r is no DNS name and is left out", shown.provider_id, address.address)
         shown.labels.update(instance.get("labels", {}))
     return shown
+
+
+def is_dns_name(text: str) -> bool:
+    return len(text) <= NAME_BYTES and all(DNS_LABEL.fullmatch(label) for label in text.split("."))
 
 
 def addresses_to(addresses: list[dict[str, str]]) -> list[types_pb2.NodeAddress]:

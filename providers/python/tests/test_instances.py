@@ -23,6 +23,16 @@ async def test_a_node_is_found_by_provider_id_and_else_by_name(ours):
     assert await states(ours, nodes) == ["RUNNING", "RUNNING", "ABSENT", "ABSENT", "UNMANAGED", "PENDING", "STOPPED"]
 
 
+async def test_a_name_that_is_no_dns_name_is_left_out(ours):
+    """INST-8, INST-15: the instance keeps its other addresses."""
+    names = ["Host-1.example", "a_b", "a..b", "-a", "a" * 254, ""]
+    addresses = [{"InternalIP": "10.0.0.1"}] + [{"Hostname": name} for name in names]
+    ours.edit(lambda content: content["instances"].append(instance("d", addresses=addresses)))
+    request = pb.LookupInstancesRequest(cluster=US, nodes=[node("d")], facets=[pb.INSTANCE_FACET_METADATA])
+    [result] = (await ours.instances.LookupInstances(request)).results
+    assert [address.address for address in result.found.addresses] == ["10.0.0.1", "Host-1.example"]
+
+
 async def test_one_nodes_trouble_is_not_the_others(ours):
     assert await states(ours, [node("a"), node("b", "mock://")]) == ["RUNNING", "failed"]
 

@@ -10,7 +10,7 @@ import type { NodeAddress, NodeAddress__Output } from './contract/cloudprovider/
 import type { NodeAddressType } from './contract/cloudprovider/v1alpha1/NodeAddressType.js';
 import type { NodeView__Output } from './contract/cloudprovider/v1alpha1/NodeView.js';
 import type { ZoneServiceHandlers } from './contract/cloudprovider/v1alpha1/ZoneService.js';
-import { failureOf, ID_BYTES, listing, milliseconds, type Provider, quoted, unary, withinBatch } from './service.js';
+import { failureOf, ID_BYTES, listing, milliseconds, NAME_BYTES, type Provider, quoted, unary, withinBatch } from './service.js';
 
 const ADDRESS_TYPES: Record<string, NodeAddressType> = {
   Hostname: 'NODE_ADDRESS_TYPE_HOSTNAME',
@@ -98,11 +98,21 @@ function shown(instance: Machine, metadata: boolean): Instance {
     providerId: instance.provider_id,
     ...defined(formed(instance.provider_id, { instanceType, zone, region })),
     labels: instance.labels ?? {},
-    addresses: addressesTo(instance.addresses),
+    addresses: addressesTo(instance.addresses).filter((address) => isExpressible(instance.provider_id, address)),
   };
 }
 
 const LABEL_VALUE = /^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$/;
+/** One label of a DNS name (RFC 1123). */
+const DNS_LABEL = /^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$/;
+
+/** Whether the contract can express an address: a name has to be a DNS name (INST-8, INST-15). */
+function isExpressible(id: string, { type, address = '' }: NodeAddress): boolean {
+  if (type === 'NODE_ADDRESS_TYPE_INTERNAL_IP' || type === 'NODE_ADDRESS_TYPE_EXTERNAL_IP') return true;
+  const isName = address.length <= NAME_BYTES && address.split('.').every((label) => DNS_LABEL.test(label));
+  if (!isName) console.error(`instance ${id}: its address ${quoted(address)} is no DNS name and is left out`);
+  return isName;
+}
 
 /** Leaves out values that are no label values, because the contract cannot express them (INST-15). */
 function formed<K extends string>(id: string, fields: Record<K, string | null | undefined>): Record<K, string | null | undefined> {

@@ -114,6 +114,15 @@ test('a Node is found by provider ID and else by name, and one Node’s trouble 
   assert.ok(results[1].zone && results[1].zone.zone === undefined);
 });
 
+test('a name that is no DNS name is left out, and the instance keeps its other addresses', async (t) => {
+  const h = await served(t);
+  t.mock.method(console, 'error', () => {});
+  const names = ['Host-1.example', 'a_b', 'a..b', '-a', 'a'.repeat(254), ''];
+  h.edit(({ instances }) => instances.push({ ...instance('d'), addresses: [{ InternalIP: '10.0.0.1' }, ...names.map((Hostname) => ({ Hostname }))] }));
+  const { results } = await h.call('LookupInstances', { cluster: US, nodes: [{ name: 'd' }], facets: ['INSTANCE_FACET_METADATA'] });
+  assert.deepEqual(results[0].found.addresses.map(({ address }: any) => address), ['10.0.0.1', 'Host-1.example']);
+});
+
 test('a fault of the provider is logged with the ID of the call', async (t) => {
   const h = await served(t);
   const logged = t.mock.method(console, 'error', () => {});
