@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
@@ -188,6 +188,15 @@ fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -
         )?;
         asked.must(
             point
+                .ip
+                .as_ref()
+                .and_then(|ip| ip.parse().ok())
+                .is_none_or(|ip| !is_nobodys(ip)),
+            "LB-19",
+            "an `ip` that a load balancer can have: no loopback, unspecified, link-local, multicast or broadcast address",
+        )?;
+        asked.must(
+            point
                 .hostname
                 .as_ref()
                 .is_none_or(|name| is_host_name(name)),
@@ -209,9 +218,45 @@ fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -
                 "LB-19",
                 "ports of 1 to 65535 with protocol TCP, UDP or SCTP",
             )?;
+            let error = port.error.as_deref().unwrap_or_default();
+            asked.must(
+                error.is_empty() || is_condition_reason(error),
+                "LB-19",
+                "a port's `error` that is CamelCase or domain/CamelCase",
+            )?;
         }
     }
     Ok(())
+}
+
+/// Whether no load balancer can have this address, because kube-proxy would send a Node's own
+/// traffic for it to the Service.
+fn is_nobodys(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    link_local
+        || address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// Whether the Kubernetes API takes this in `status.loadBalancer.ingress[].ports[].error`.
+fn is_condition_reason(error: &str) -> bool {
+    let (domain, name) = match error.split_once('/') {
+        Some((domain, name)) => (Some(domain), name.as_bytes()),
+        None => (None, error.as_bytes()),
+    };
+    let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    error.len() <= 316
+        && domain.is_none_or(is_dns_name)
+        && outer(name.first())
+        && outer(name.last())
+        && name.iter().all(inner)
 }
 
 /// Whether the Kubernetes API takes this in `status.loadBalancer.ingress[].hostname`: a DNS name
@@ -248,7 +293,50 @@ pub(super) fn found(asked: &Exchange<pb::GetLoadBalancerResponse>) -> Verdict<&p
 
 #[cfg(test)]
 mod tests {
-    use super::is_host_name;
+    use super::{is_condition_reason, is_host_name, is_nobodys};
+
+    #[test]
+    fn no_load_balancer_has_an_address_of_these() {
+        let is = |text: &str| is_nobodys(text.parse().unwrap());
+        for bad in [
+            "127.0.0.1",
+            "0.0.0.0",
+            "169.254.1.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+        ] {
+            assert!(is(bad), "{bad}");
+        }
+        for good in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "fd00::1"] {
+            assert!(!is(good), "{good}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_port_is_a_reason_of_a_condition() {
+        for good in ["MixedProtocol", "example.com/Quota_1.x", "a"] {
+            assert!(is_condition_reason(good), "{good}");
+        }
+        let long = "a".repeat(317);
+        for bad in [
+            "",
+            "no quota",
+            "-a",
+            "a-",
+            "/a",
+            "a/",
+            "Example.com/a",
+            "a/b/c",
+            &long,
+        ] {
+            assert!(!is_condition_reason(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn a_host_name_of_a_status_is_a_dns_name() {
