@@ -120,6 +120,17 @@ async fn what_several_checks_find_is_found_by_each_of_them() {
             ],
         ),
         (
+            "tells-handles-of-others",
+            "LB-32",
+            &[
+                "load-balancers/owner-unmarked-untouched",
+                "load-balancers/owner-unmarked-by-name",
+                "load-balancers/owner-unmarked-by-address",
+                "load-balancers/handle-of-other-service-ensure",
+                "load-balancers/handle-of-other-cluster",
+            ],
+        ),
+        (
             "open-socket",
             "CORE-2",
             if root { stranger } else { of_modes },

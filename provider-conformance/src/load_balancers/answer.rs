@@ -143,6 +143,16 @@ pub(super) fn sane<T: Said + Debug>(asked: &Exchange<T>, sent_to: &BTreeSet<Stri
     Ok(())
 }
 
+/// Checks that the answer does not contain this handle of a load balancer that is not OURS.
+pub(super) fn untold<T: Said + Debug>(asked: &Exchange<T>, handle: Option<&String>) -> Verdict {
+    let told = asked.answer()?.handle();
+    asked.must(
+        told.is_none() || told != handle,
+        "LB-32",
+        "no handle: the load balancer is not OURS",
+    )
+}
+
 fn sane_failure<T: Debug>(asked: &Exchange<T>, failure: &pb::Failure) -> Verdict {
     asked.must(
         failure.code() != pb::FailureCode::Unspecified,

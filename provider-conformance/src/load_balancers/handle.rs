@@ -7,7 +7,7 @@ use crate::call::Answer;
 use crate::check::{Check, Need, Stop, Verdict, check, must, must_equal, should};
 use crate::run::Run;
 
-use super::answer::found;
+use super::answer::{found, untold};
 use super::balancer::Balancer;
 use super::stage::{Stage, Writes};
 
@@ -29,28 +29,28 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         check!(
             "load-balancers/handle-of-other-service-ensure",
-            ["LB-4", "LB-2"],
+            ["LB-4", "LB-2", "LB-32"],
             "Ensure with another Service's handle, same cluster, is CONFLICT; the other's load balancer is untouched",
             [Need::LoadBalancers],
             other_service_ensure
         ),
         check!(
             "load-balancers/handle-of-other-service-update",
-            ["LB-4", "LB-2"],
+            ["LB-4", "LB-2", "LB-32"],
             "Update with another Service's handle, same cluster, is CONFLICT (NOT_FOUND if all have the same handle); the other's load balancer is untouched",
             [Need::LoadBalancers],
             other_service_update
         ),
         check!(
             "load-balancers/handle-of-other-service-delete",
-            ["LB-4", "LB-2"],
+            ["LB-4", "LB-2", "LB-32"],
             "Delete with another Service's handle, same cluster, is CONFLICT (`done` if all have the same handle); the other's load balancer is untouched",
             [Need::LoadBalancers],
             other_service_delete
         ),
         check!(
             "load-balancers/handle-of-other-cluster",
-            ["LB-4", "LB-2"],
+            ["LB-4", "LB-2", "LB-32"],
             "Ensure, Update and Delete with the handle of another cluster's load balancer are CONFLICT, and leave that load balancer untouched",
             [Need::LoadBalancers],
             other_cluster
@@ -209,6 +209,9 @@ async fn other_service_ensure(run: &Run) -> Verdict {
     }
     let asked = thief.ensure(Some(stage.targets()), false).await?;
     asked.failure("LB-4", &[FailureCode::Conflict])?;
+    if names == Names::Own {
+        untold(&asked, victim.handle.as_ref())?;
+    }
     let what = "Ensure with another Service's handle";
     unharmed(&stage, &mut victim, &before, written, what).await
 }
@@ -219,6 +222,9 @@ async fn other_service_update(run: &Run) -> Verdict {
     let asked = thief.update(stage.few()).await?;
     let (rule, code) = names.no_part();
     asked.failure(rule, &[code])?;
+    if names == Names::Own {
+        untold(&asked, victim.handle.as_ref())?;
+    }
     let what = "Update with another Service's handle";
     unharmed(&stage, &mut victim, &before, written, what).await
 }
@@ -230,6 +236,7 @@ async fn other_service_delete(run: &Run) -> Verdict {
     match names {
         Names::Own => {
             asked.failure("LB-4", &[FailureCode::Conflict])?;
+            untold(&asked, victim.handle.as_ref())?;
         }
         Names::Whole => {
             let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
@@ -260,12 +267,13 @@ async fn other_cluster(run: &Run) -> Verdict {
     for thief in [same_uid, other_uid] {
         let asked = thief.clone().ensure(Some(stage.targets()), false).await?;
         asked.failure("LB-4", &codes)?;
-        thief
-            .clone()
-            .update(stage.few())
-            .await?
-            .failure("LB-4", &codes)?;
-        thief.clone().delete().await?.failure("LB-4", &codes)?;
+        untold(&asked, victim.handle.as_ref())?;
+        let asked = thief.clone().update(stage.few()).await?;
+        asked.failure("LB-4", &codes)?;
+        untold(&asked, victim.handle.as_ref())?;
+        let asked = thief.clone().delete().await?;
+        asked.failure("LB-4", &codes)?;
+        untold(&asked, victim.handle.as_ref())?;
     }
     let session = stage.back().await?;
     let mut victim = victim.through(&session);

@@ -8,7 +8,7 @@ use crate::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use crate::listings::is_owner;
 use crate::run::Run;
 
-use super::answer::found;
+use super::answer::{found, untold};
 use super::balancer::Balancer;
 use super::stage::{Stage, Writes, is_of, list, offered};
 
@@ -175,22 +175,13 @@ async fn other_cluster_get(run: &Run) -> Verdict {
     untouched(&stage, &ours, &before).await
 }
 
-/// Checks that the answer contains no handle of a load balancer that is not OURS.
-fn untold(asked: &Exchange<pb::GetLoadBalancerResponse>, handle: Option<&String>) -> Verdict {
-    let told = asked.answer()?.handle.as_ref();
-    asked.must(
-        told.is_none() || told != handle,
-        "LB-32",
-        "no handle: the load balancer is not OURS",
-    )
-}
-
 async fn other_cluster_ensure(run: &Run) -> Verdict {
     let (stage, ours, before, mut theirs) = two_clusters(run).await?;
     let asked = theirs.ensure(Some(stage.targets()), false).await?;
     if asked.answer()?.failed().is_some() {
         // A part of it collides, such as a name that is derived from the UID.
         asked.failure("LB-2", &[FailureCode::Conflict])?;
+        untold(&asked, ours.handle.as_ref())?;
     } else {
         theirs.ensured(Some(stage.targets())).await?;
         let own = theirs.present(Some(stage.targets())).await?;

@@ -7,7 +7,7 @@ use crate::check::{Check, Need, Stop, Verdict, check};
 use crate::hooks::Hook;
 use crate::run::Run;
 
-use super::answer::found;
+use super::answer::{found, untold};
 use super::balancer::Balancer;
 use super::ownership::is_done;
 use super::stage::{Stage, Writes};
@@ -19,7 +19,7 @@ pub(super) fn checks() -> Vec<Check> {
 const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-unmarked-untouched",
-        ["LB-2", "LB-9", "LB-24", "LB-27"],
+        ["LB-2", "LB-9", "LB-24", "LB-27", "LB-32"],
         "A load balancer without a mark is UNMARKED; Ensure without adopt_unmarked, and Update and Delete, with its handle are CONFLICT and change nothing",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_untouched
@@ -40,7 +40,7 @@ const CHECKS: &[Check] = &[
     ),
     check!(
         "load-balancers/owner-unmarked-by-address",
-        ["LB-24", "LB-9"],
+        ["LB-24", "LB-9", "LB-32"],
         "An unmarked load balancer with an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, `done` to Delete, which leaves it alone; with the grant Ensure adopts it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_by_address
@@ -84,6 +84,7 @@ async fn unmarked_untouched(run: &Run) -> Verdict {
         .ensure(Some(stage.targets()), false)
         .await?;
     asked.failure("LB-9", &[FailureCode::Conflict])?;
+    untold(&asked, balancer.handle.as_ref())?;
     let asked = balancer.clone().update(stage.targets()).await?;
     asked.failure("LB-24", &[FailureCode::Conflict])?;
     let asked = balancer.clone().delete().await?;
@@ -142,7 +143,7 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     let name = balancer.present(None).await?.load_balancer_name;
     balancer.deleted().await?;
     let balancer = balancer.forgetful();
-    run.unmarked_load_balancer(&name).await?;
+    let unmarked = run.unmarked_load_balancer(&name).await?;
     if !matched(&balancer).await? {
         // The provider's native name for this Service is another one now, or the provider does not
         // search by native names.
@@ -158,6 +159,7 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     let set = || Some(stage.targets());
     let asked = balancer.clone().ensure(set(), false).await?;
     asked.failure("LB-24", &[FailureCode::Conflict])?;
+    untold(&asked, Some(&unmarked))?;
     let asked = balancer.clone().update(stage.targets()).await?;
     asked.failure("LB-24", &[FailureCode::NotFound])?;
     let asked = balancer.clone().delete().await?;
@@ -201,6 +203,7 @@ async fn unmarked_by_address(run: &Run) -> Verdict {
             .ensure(Some(stage.targets()), false)
             .await?;
         asked.failure("LB-24", &[FailureCode::Conflict])?;
+        untold(&asked, by_hand.handle.as_ref())?;
     }
     let asked = balancer.clone().update(stage.targets()).await?;
     asked.failure("LB-24", &[FailureCode::NotFound])?;

@@ -109,6 +109,16 @@ impl Twisted {
         one
     }
 
+    /// With the twist `TellsHandles`, the failure of Ensure with the handle of what was found.
+    fn telling(&self, asker: &Asker<'_>, mut answer: Answer<Failure>) -> Answer<Failure> {
+        if self.has(Twist::TellsHandles)
+            && let Some(found) = self.found(asker)
+        {
+            answer.notes.handle = Some(found.told_handle());
+        }
+        answer
+    }
+
     /// Runs Ensure in a task that goes on after the call ends.
     async fn goes_on(
         &self,
@@ -197,7 +207,9 @@ impl LoadBalancers for Twisted {
             self.rob(&asker)?;
         }
         let answer = self.honest.ensure(call, &asked).await;
-        let mut answer = answer.inspect_err(|answer| self.touch(&asker, &answer.outcome))?;
+        let mut answer = answer
+            .inspect_err(|answer| self.touch(&asker, &answer.outcome))
+            .map_err(|answer| self.telling(&asker, answer))?;
         let Some(before) = before else {
             return Ok(answer);
         };

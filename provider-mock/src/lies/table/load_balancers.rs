@@ -252,7 +252,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "tells-handles-of-others",
-        "Get answers with the handle of another owner's load balancer",
+        "Get and a failed Ensure answer with the handle of a load balancer that is not the Service's",
         &["LB-32"],
         "load-balancers/owner-other-cluster-get",
         Twist::TellsHandles,
