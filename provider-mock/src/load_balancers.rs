@@ -245,22 +245,27 @@ impl LoadBalancers {
         }
     }
 
-    /// A load balancer with the Service's native name, or an unmarked one with an address or host
-    /// name of the Service's status. The caller has found no load balancer that is marked for the
-    /// Service.
+    /// An unmarked load balancer with the Service's native name, else an unmarked one with an
+    /// address or host name of the Service's status (LB-24), else another owner's with the native
+    /// name. The caller has found no load balancer that is marked for the Service.
     fn like(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let name = native_name(&asker.service.uid);
         let same_status = |lb: &LoadBalancer| {
-            lb.owner.is_none()
-                && asker.service.status.ingress.iter().any(|ingress| {
-                    let ip = ingress.ip.as_ref().and_then(|ip| ip.parse().ok());
-                    ip.is_some_and(|ip| lb.addresses.contains(&ip))
-                        || (ingress.hostname.is_some() && ingress.hostname == lb.hostname)
-                })
+            asker.service.status.ingress.iter().any(|ingress| {
+                let ip = ingress.ip.as_ref().and_then(|ip| ip.parse().ok());
+                ip.is_some_and(|ip| lb.addresses.contains(&ip))
+                    || (ingress.hostname.is_some() && ingress.hostname == lb.hostname)
+            })
         };
-        self.by_handle
-            .values()
-            .find(|lb| lb.name == name || same_status(lb))
+        let step = |lb: &LoadBalancer| match (lb.owner.is_none(), lb.name == name) {
+            (true, true) => Some(0),
+            (true, false) if same_status(lb) => Some(1),
+            (false, true) => Some(2),
+            _ => None,
+        };
+        let all = self.by_handle.values();
+        let alike = all.filter_map(|lb| Some((step(lb)?, lb)));
+        alike.min_by_key(|(step, _)| *step).map(|(_, lb)| lb)
     }
 
     /// Plans an ensure. `targets` lacks those that cannot be attached.

@@ -115,7 +115,7 @@ def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | No
 
 
 def find(state: State, asker: Asker) -> LoadBalancer | None:
-    """The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or, for an unmarked one, an address in the Service's status."""
+    """The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then among the unmarked ones by the native name, and then by an address in the Service's status (LB-24). Another owner's with the native name comes last."""
     living = state.living()
     if named := living.get(asker.handle):
         return named
@@ -123,12 +123,10 @@ def find(state: State, asker: Asker) -> LoadBalancer | None:
         return own
     points = asker.service.status.ingress
     reached_at = {point.ip for point in points if point.ip} | {point.hostname for point in points if point.hostname}
-
-    def alike(lb: LoadBalancer) -> bool:
-        unmarked_at = {*lb.get("addresses", []), lb.get("hostname")} if lb.get("owner") is None else set()
-        return lb["name"] == native_name(asker.service.uid) or bool(reached_at & unmarked_at)
-
-    return next((lb for lb in living.values() if alike(lb)), None)
+    named = [lb for lb in living.values() if lb["name"] == native_name(asker.service.uid)]
+    at = [lb for lb in living.values() if reached_at & {*lb.get("addresses", []), lb.get("hostname")}]
+    unmarked = [lb for lb in named + at if lb.get("owner") is None]
+    return next(iter(unmarked + named), None)
 
 
 def not_ours(lb: LoadBalancer, asker: Asker) -> Fail:

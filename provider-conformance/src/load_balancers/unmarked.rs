@@ -143,6 +143,7 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     let name = balancer.present(None).await?.load_balancer_name;
     balancer.deleted().await?;
     let balancer = balancer.forgetful();
+    let by_hand = run.unmarked_load_balancer(&run.name("by-hand")).await?;
     let unmarked = run.unmarked_load_balancer(&name).await?;
     if !matched(&balancer).await? {
         // The provider's native name for this Service is another one now, or the provider does not
@@ -155,6 +156,20 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
             "the provider finds no load balancer by its native name alone",
         ));
     }
+    let asked = stage
+        .balancer("look")
+        .with_handle(by_hand)
+        .get(None)
+        .await?;
+    let status = found(&asked)?.status.clone();
+    // With that one's address in the Service's status, the name still decides.
+    let mut moved = balancer.changed(|service| service.status = status);
+    let asked = moved.get(None).await?;
+    asked.must(
+        found(&asked)?.load_balancer_name == name,
+        "LB-24",
+        format_args!("the one with the native name, {name}: the search by it comes before the one by addresses"),
+    )?;
     let before = stage.writes().await?;
     let set = || Some(stage.targets());
     let asked = balancer.clone().ensure(set(), false).await?;

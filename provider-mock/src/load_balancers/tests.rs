@@ -81,6 +81,36 @@ fn a_former_mark_alone_is_written() {
     }
 }
 
+/// LB-24: the search goes by the name first, whatever the order of the handles.
+#[test]
+fn an_unmarked_one_is_found_by_its_name_then_by_an_address_then_a_foreign_one_by_its_name() {
+    let named = LoadBalancer {
+        owner: None,
+        addresses: Vec::new(),
+        ..marked("us", UID)
+    };
+    let at = LoadBalancer {
+        name: "by-hand".into(),
+        owner: None,
+        ..marked("us", UID)
+    };
+    let mut service = service();
+    service.status = provider_sdk::LoadBalancerStatus::ips(["192.0.2.1"]);
+    let found = |planted: &[&LoadBalancer]| {
+        let all = all(planted.iter().copied().cloned());
+        let found = all.find(&asker(&service, None)).unwrap();
+        (found.name == native_name(UID), found.owner.is_none())
+    };
+    let foreign = &marked("them", UID);
+    for [one, other] in [[&at, &named], [&named, &at], [foreign, &named]] {
+        assert_eq!(found(&[one, other]), (true, true), "by its name");
+    }
+    for [one, other] in [[&at, foreign], [foreign, &at]] {
+        assert_eq!(found(&[one, other]), (false, true), "by its address");
+    }
+    assert_eq!(found(&[foreign]), (true, false));
+}
+
 #[test]
 fn delete_takes_what_is_unmarked_by_its_native_name_and_with_the_grant_alone() {
     let unmarked = LoadBalancer {

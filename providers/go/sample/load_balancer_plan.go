@@ -58,25 +58,22 @@ func findToDelete(state *State, a *Asker, adopt bool) (*LoadBalancer, error) {
 	return &living[at], sdk.MayTake(sdk.Unmarked, adopt, "load balancer "+living[at].Handle)
 }
 
-// find returns the load balancer that Ensure has to use, adopt or refuse (LB-9). It searches by the handle, then by the mark, then by the native name or,
-// for an unmarked one, an address in the Service's status.
+// find returns the load balancer that Ensure has to use, adopt or refuse (LB-9). It searches by the handle, then by the mark, then among the unmarked
+// ones by the native name, and then by an address in the Service's status (LB-24). Another owner's with the native name comes last.
 func find(state *State, a *Asker) *LoadBalancer {
 	living := state.Living()
-	alike := func(lb *LoadBalancer) bool {
-		if lb.Name == nativeName(a.service.UID) {
-			return true
-		}
-		for _, point := range a.service.Status.Ingress {
-			if lb.Owner == nil && (slices.Contains(lb.Addresses, point.IP.String()) || lb.Hostname != nil && *lb.Hostname == point.Hostname) {
-				return true
-			}
-		}
-		return false
+	named := func(lb *LoadBalancer) bool { return lb.Name == nativeName(a.service.UID) }
+	at := func(lb *LoadBalancer) bool {
+		return slices.ContainsFunc(a.service.Status.Ingress, func(point sdk.Ingress) bool {
+			return slices.Contains(lb.Addresses, point.IP.String()) || lb.Hostname != nil && *lb.Hostname == point.Hostname
+		})
 	}
 	for _, is := range []func(*LoadBalancer) bool{
 		func(lb *LoadBalancer) bool { return a.handle != "" && lb.Handle == a.handle },
 		func(lb *LoadBalancer) bool { return a.ownership(lb) == sdk.Ours },
-		alike,
+		func(lb *LoadBalancer) bool { return lb.Owner == nil && named(lb) },
+		func(lb *LoadBalancer) bool { return lb.Owner == nil && at(lb) },
+		named,
 	} {
 		for i := range living {
 			if is(&living[i]) {

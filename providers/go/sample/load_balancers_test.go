@@ -134,6 +134,25 @@ func TestAnUnmarkedLoadBalancerIsAdoptedOnlyWhereThatIsGranted(t *testing.T) {
 	h.equal(h.loadBalancers()[0].Owner.UID, "uid-1")
 }
 
+// LB-24: the search goes by the name first, and another owner's load balancer with the name comes last.
+func TestTheNativeNameComesBeforeAnAddressOfTheStatus(t *testing.T) {
+	h := serveInitialized(t)
+	lb := func(handle, name, address string) map[string]any {
+		return map[string]any{"handle": handle, "name": name, "addresses": []string{address}, "targets": []string{}, "config": map[string]any{}}
+	}
+	at, named, foreign := lb("lb-1", "by-hand", "192.0.2.9"), lb("lb-2", "auid1", "192.0.2.8"), lb("lb-0", "auid1", "192.0.2.7")
+	foreign["owner"] = map[string]any{"owner_id": "them", "namespace": "default", "name": "web", "uid": "uid-1"}
+	asked, ip := service("uid-1"), "192.0.2.9"
+	asked.Status = &contract.LoadBalancerStatus{Ingress: []*contract.LoadBalancerIngress{{Ip: &ip}}}
+	for _, c := range []struct {
+		there  []any
+		adopts string
+	}{{[]any{at, named}, "lb-2"}, {[]any{foreign, at, named}, "lb-2"}, {[]any{foreign, at}, "lb-1"}, {[]any{foreign}, ""}} {
+		h.edit(func(content map[string]any) { content["load_balancers"] = c.there })
+		h.equal(h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: asked, AdoptUnmarked: true}).GetHandle(), c.adopts)
+	}
+}
+
 func TestADeleteFindsByTheMarkAndIsDoneWhereNothingIs(t *testing.T) {
 	h := serveInitialized(t)
 	h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-1")})

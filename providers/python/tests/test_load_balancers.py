@@ -100,6 +100,23 @@ async def test_an_unmarked_load_balancer_is_adopted_only_where_that_is_granted(o
     assert ours.content()["load_balancers"][0]["owner"]["uid"] == "uid-1"
 
 
+async def test_the_native_name_comes_before_an_address_of_the_status(ours):
+    """LB-24: another owner's load balancer with the name comes last."""
+    at = {"handle": "lb-1", "name": "by-hand", "addresses": ["192.0.2.9"], "targets": [], "config": {}}
+    named = {"handle": "lb-2", "name": "auid1", "addresses": ["192.0.2.8"], "targets": [], "config": {}}
+    foreign = named | {"handle": "lb-0", "owner": {"owner_id": "them", "namespace": "default", "name": "web", "uid": "uid-1"}}
+    asked = service(status=pb.LoadBalancerStatus(ingress=[pb.LoadBalancerIngress(ip="192.0.2.9")]))
+    for there, name, ownership in (
+        ([at, named], "auid1", types_pb2.OWNERSHIP_UNMARKED),
+        ([foreign, at, named], "auid1", types_pb2.OWNERSHIP_UNMARKED),
+        ([foreign, at], "by-hand", types_pb2.OWNERSHIP_UNMARKED),
+        ([foreign], "auid1", types_pb2.OWNERSHIP_FOREIGN),
+    ):
+        ours.edit(lambda content: content.update(load_balancers=there))
+        found = await get(ours, asked)
+        assert (found.load_balancer_name, found.ownership) == (name, ownership)
+
+
 async def test_a_delete_finds_by_the_mark_and_is_done_where_nothing_is(ours):
     await ensure(ours)
     assert (await delete(ours, handle="lb-lost")).HasField("done")

@@ -114,14 +114,14 @@ function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer 
   return own ?? unmarked[0];
 }
 
-/** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or, for an unmarked one, an address in the Service's status. */
+/** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then among the unmarked ones by the native name, and then by an address in the Service's status (LB-24). Another owner's with the native name comes last. */
 function find(state: State, asker: Asker): LoadBalancer | undefined {
   const living = state.living();
   const points = asker.service.status?.ingress ?? [];
-  const alike = (lb: LoadBalancer) =>
-    lb.name === nativeName(asker.service.uid) ||
-    (!lb.owner && points.some(({ ip, hostname }) => (ip && lb.addresses?.includes(ip)) || (hostname && lb.hostname === hostname)));
-  return living.find((lb) => lb.handle === asker.handle) ?? living.find((lb) => asker.ownership(lb) === 'OWNERSHIP_OURS') ?? living.find(alike);
+  const named = living.filter((lb) => lb.name === nativeName(asker.service.uid));
+  const at = living.filter((lb) => points.some(({ ip, hostname }) => (ip && lb.addresses?.includes(ip)) || (hostname && lb.hostname === hostname)));
+  const alike = [...named, ...at].find((lb) => !lb.owner) ?? named[0];
+  return living.find((lb) => lb.handle === asker.handle) ?? living.find((lb) => asker.ownership(lb) === 'OWNERSHIP_OURS') ?? alike;
 }
 
 function notOurs({ handle, name, owner }: LoadBalancer, asker: Asker): Fail {

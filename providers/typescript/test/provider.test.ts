@@ -313,6 +313,24 @@ test('an unmarked load balancer is adopted only where that is granted', async (t
   assert.equal(h.content().load_balancers[0].owner.uid, 'uid-1');
 });
 
+test('the native name comes before an address of the status, and another owner’s with the name comes last (LB-24)', async (t) => {
+  const h = await served(t);
+  const at = { handle: 'lb-1', name: 'by-hand', addresses: ['192.0.2.9'], targets: [], config: {} };
+  const named = { handle: 'lb-2', name: 'auid1', addresses: ['192.0.2.8'], targets: [], config: {} };
+  const foreign = { ...named, handle: 'lb-0', owner: { owner_id: 'them', namespace: 'default', name: 'web', uid: 'uid-1' } };
+  const asked = { ...SERVICE, status: { ingress: [{ ip: '192.0.2.9' }] } };
+  for (const [there, name, ownership] of [
+    [[at, named], 'auid1', 'UNMARKED'],
+    [[foreign, at, named], 'auid1', 'UNMARKED'],
+    [[foreign, at], 'by-hand', 'UNMARKED'],
+    [[foreign], 'auid1', 'FOREIGN'],
+  ] as const) {
+    h.edit((content) => (content.load_balancers = there));
+    const found = await h.get({}, asked);
+    assert.deepEqual([found.loadBalancerName, found.ownership], [name, `OWNERSHIP_${ownership}`]);
+  }
+});
+
 test('a delete finds by the mark and is done where nothing is', async (t) => {
   const h = await served(t);
   await h.ensure();

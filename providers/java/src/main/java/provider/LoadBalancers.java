@@ -175,7 +175,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return own != null ? own : first(unmarked, lb -> true);
   }
 
-  /** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or, for an unmarked one, an address in the Service's status. */
+  /** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then among the unmarked ones by the native name, and then by an address in the Service's status (LB-24). Another owner's with the native name comes last. */
   private static ObjectNode find(State state, Asker asker) {
     List<ObjectNode> living = state.living();
     Set<String> reachedAt = new HashSet<>();
@@ -183,14 +183,14 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
       if (point.hasIp()) reachedAt.add(point.getIp());
       if (point.hasHostname()) reachedAt.add(point.getHostname());
     }
-    Predicate<ObjectNode> alike = lb -> {
-      if (lb.path("name").asText().equals(nativeName(asker.service.getUid()))) return true;
-      if (lb.path("owner").isObject()) return false;
-      return strings(lb.path("addresses")).stream().anyMatch(reachedAt::contains) || reachedAt.contains(lb.path("hostname").asText());
-    };
-    ObjectNode found = first(living, lb -> handleOf(lb).equals(asker.handle));
-    if (found == null) found = first(living, asker::owns);
-    return found != null ? found : first(living, alike);
+    Predicate<ObjectNode> unmarked = lb -> !lb.path("owner").isObject();
+    Predicate<ObjectNode> named = lb -> lb.path("name").asText().equals(nativeName(asker.service.getUid()));
+    Predicate<ObjectNode> at = lb -> strings(lb.path("addresses")).stream().anyMatch(reachedAt::contains) || reachedAt.contains(lb.path("hostname").asText());
+    for (Predicate<ObjectNode> step : List.<Predicate<ObjectNode>>of(lb -> handleOf(lb).equals(asker.handle), asker::owns, unmarked.and(named), unmarked.and(at), named)) {
+      ObjectNode found = first(living, step);
+      if (found != null) return found;
+    }
+    return null;
   }
 
   private static ObjectNode first(List<ObjectNode> all, Predicate<ObjectNode> is) {
