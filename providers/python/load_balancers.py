@@ -215,7 +215,7 @@ def mutating(response: type) -> Callable:
             if says(asker.service, "handled-elsewhere"):
                 return response(handled_elsewhere=types_pb2.HandledElsewhere())
             left = context.time_remaining()
-            with self.provider.hold(owner, f"the load balancer of Service {asker.service.uid}"):
+            with self.provider.hold(f"the load balancer of Service {asker.service.uid}"):
                 try:
                     # If the time runs out, the call writes nothing more. The next call continues from the current state.
                     async with asyncio.timeout(None if left is None else left * SHARE):

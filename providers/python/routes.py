@@ -111,7 +111,7 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
         async def one(route: pb.Route) -> pb.RouteResult:
             try:
                 async with turns:
-                    with self.provider.hold(owner, f"the route to {network(route.destination_cidr)}"):
+                    with self.provider.hold(f"the route to {network(route.destination_cidr)}"):
                         await self.provider.cloud.write(lambda state: (None, plan(state, route, owner)))
                 return pb.RouteResult(route_key=route.route_key, done=types_pb2.Done())
             except Exception as error:  # One route's error does not fail the others (ROUTE-2).

@@ -91,7 +91,7 @@ class Provider:
     owner: Owner | None = None
     #: Set when the provider shuts down.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    _held: set[tuple[str, str]] = field(default_factory=set)
+    _held: set[str] = field(default_factory=set)
 
     def admit(self, cluster: types.ClusterRef) -> Owner:
         """The caller, if its cluster is the initialised one (CORE-10)."""
@@ -104,16 +104,15 @@ class Provider:
         return Owner(cluster.name, self.owner.owner_id, self.owner.previous, self.owner.read_only)
 
     @contextmanager
-    def hold(self, owner: Owner, what: str) -> Iterator[None]:
-        """Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7)."""
-        key = (owner.owner_id, what)
-        if key in self._held:
+    def hold(self, what: str) -> Iterator[None]:
+        """Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7). The owner ID does not count: after Initialize with another one, a call of the former owner may still work on the object (PROV-18)."""
+        if what in self._held:
             raise Fail("BUSY", f"another call is in progress for {what}; ask again in a second", retry_after=1)
-        self._held.add(key)
+        self._held.add(what)
         try:
             yield
         finally:
-            self._held.discard(key)
+            self._held.discard(what)
 
 
 #: The RPCs that write to the cloud.

@@ -119,7 +119,7 @@ impl Operation for pb::EnsureLoadBalancerRequest {
             targets: targets_from(self.targets)?,
             adopt_unmarked: self.adopt_unmarked,
         };
-        let _hold = hold(core, call, &request.service)?;
+        let _hold = hold(core, &request.service)?;
         offered(provider)?.ensure(call, &request).await
     }
 
@@ -155,7 +155,7 @@ impl Operation for pb::UpdateLoadBalancerRequest {
             targets: targets_from(self.targets)?
                 .ok_or_else(|| Failure::invalid("the request has no targets"))?,
         };
-        let _hold = hold(core, call, &request.service)?;
+        let _hold = hold(core, &request.service)?;
         offered(provider)?.update(call, &request).await
     }
 
@@ -188,7 +188,7 @@ impl Operation for pb::DeleteLoadBalancerRequest {
             handle: self.handle,
             adopt_unmarked: self.adopt_unmarked,
         };
-        let _hold = hold(core, call, &request.service)?;
+        let _hold = hold(core, &request.service)?;
         offered(provider)?.delete(call, &request).await
     }
 
@@ -304,13 +304,11 @@ fn offered(provider: &dyn Provider) -> Result<&dyn LoadBalancers, Failure> {
         .ok_or_else(|| not_offered("LoadBalancerService"))
 }
 
-/// Holds the Service's load balancer, which the owner ID and the Service's UID identify (LB-1).
-fn hold(core: &Core, call: &Call, service: &Service) -> Result<Hold, Failure> {
-    core.held.take(format!(
-        "the load balancer of the Service {} of the cluster {}",
-        service.uid,
-        call.cluster().owner_id
-    ))
+/// Holds the Service's load balancer for this call. The owner ID does not count: after Initialize
+/// with another one, a call of the former owner may still work on this Service (PROV-18).
+fn hold(core: &Core, service: &Service) -> Result<Hold, Failure> {
+    core.held
+        .take(format!("the load balancer of the Service {}", service.uid))
 }
 
 /// The Service's name for the log.

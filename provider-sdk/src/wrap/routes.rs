@@ -131,8 +131,8 @@ impl Wrap {
                 }
                 let keys: Vec<String> = routes.iter().map(|route| route.key.clone()).collect();
 
-                // One hold for each destination of this call. If another call holds it, the answer
-                // for the route is BUSY.
+                // One hold for each destination of this call, whoever the owner is (PROV-18). If
+                // another call holds it, the answer for the route is BUSY.
                 let mut holds = BTreeMap::new();
                 let mut refused = Vec::new();
                 let mut free = Vec::new();
@@ -147,10 +147,7 @@ impl Wrap {
                     }
                     let destination = network(&route.destination_cidr);
                     let hold = holds.entry(destination).or_insert_with_key(|destination| {
-                        core.held.take(format!(
-                            "the route to {destination} of the cluster {}",
-                            call.cluster().owner_id
-                        ))
+                        core.held.take(format!("the route to {destination}"))
                     });
                     match hold {
                         Ok(_) => free.push(route),

@@ -94,6 +94,60 @@ async fn an_overlap_on_the_same_service_or_route_is_busy() {
     first.await.unwrap().unwrap();
 }
 
+/// PROV-18: a call of the former owner may still run, and it is about the same Service.
+#[tokio::test]
+async fn an_overlap_with_a_call_of_the_former_owner_is_busy_too() {
+    let heir = || {
+        Some(pb::ClusterRef {
+            name: "test".into(),
+            owner_id: "owner-2".into(),
+        })
+    };
+    let running = Running::initialized().await;
+    let mut client = running.load_balancers().await;
+    let first = tokio::spawn(async move { client.ensure_load_balancer(ensure("gated")).await });
+    running.cloud.journal.until("write 1").await;
+    let route = |cluster, hint: &str| pb::CreateRoutesRequest {
+        cluster,
+        routes: vec![pb::Route {
+            name_hint: hint.into(),
+            destination_cidr: "10.0.2.0/24".into(),
+            ..Default::default()
+        }],
+    };
+    let mut client = running.routes().await;
+    let gated = route(cluster(), "gated");
+    let second = tokio::spawn(async move { client.create_routes(gated).await });
+    let begun = || {
+        let entries = running.cloud.journal.entries();
+        entries.iter().filter(|entry| *entry == "write 1").count()
+    };
+    while begun() < 2 {
+        tokio::task::yield_now().await;
+    }
+    running.initialize_for(heir(), "owner-1").await;
+    // The UID of the Service decides, not its name.
+    let mut again = ensure("renamed");
+    again.cluster = heir();
+    again.service.as_mut().unwrap().uid = "uid-gated".into();
+    let mut client = running.load_balancers().await;
+    let answer = client.ensure_load_balancer(again).await.unwrap();
+    let Some(Ensured::Failed(failure)) = answer.into_inner().outcome else {
+        panic!("not failed")
+    };
+    assert_eq!(failure.code(), pb::FailureCode::Busy);
+    let mut client = running.routes().await;
+    let answer = client.create_routes(route(heir(), "")).await.unwrap();
+    let outcome = answer.into_inner().results.remove(0).outcome;
+    let Some(pb::route_result::Outcome::Failed(failure)) = outcome else {
+        panic!("not failed")
+    };
+    assert_eq!(failure.code(), pb::FailureCode::Busy);
+    running.cloud.gate.add_permits(2);
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_failure_carries_the_handle_and_what_else_happened() {
     let running = Running::initialized().await;

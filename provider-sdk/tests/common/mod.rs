@@ -83,9 +83,13 @@ impl Running {
     }
 
     pub(crate) async fn initialize(&self) {
+        self.initialize_for(cluster(), "owner-0").await;
+    }
+
+    pub(crate) async fn initialize_for(&self, cluster: Option<pb::ClusterRef>, previous: &str) {
         let request = pb::InitializeRequest {
-            cluster: cluster(),
-            previous_owner_ids: vec!["owner-0".into()],
+            cluster,
+            previous_owner_ids: vec![previous.into()],
             ..Default::default()
         };
         let outcome = self

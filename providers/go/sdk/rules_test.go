@@ -390,6 +390,60 @@ func (c batchedRoutes) DeleteRoutes(ctx context.Context, call *Call, routes []Ro
 	return answers, nil
 }
 
+// A cloud whose EnsureLoadBalancer waits.
+type waitingCloud struct {
+	*ruledCloud
+	wait func()
+}
+
+func (c waitingCloud) EnsureLoadBalancer(context.Context, *Call, EnsureLoadBalancer) (LoadBalancerStatus, error) {
+	c.wait()
+	return LoadBalancerStatus{}, Invalid("ended")
+}
+
+// PROV-18, CORE-7: a call of the former owner goes on after another Initialize, and its Service and its destination stay BUSY for the new owner.
+func TestAnObjectIsHeldForAllOwners(t *testing.T) {
+	began, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+	wait := func() {
+		began <- struct{}{}
+		<-release
+	}
+	create := func(Route) error {
+		wait()
+		return nil
+	}
+	s := serveScripted(t, waitingCloud{&ruledCloud{create: create}, wait})
+	heir, node := &contract.ClusterRef{Name: "test", OwnerId: "heir"}, "node"
+	balancers, routes := contract.NewLoadBalancerServiceClient(s.connection), contract.NewRouteServiceClient(s.connection)
+	service, route := &contract.ServiceView{Namespace: "n", Name: "s", Uid: "one"}, &contract.Route{Name: "r", DestinationCidr: "10.1.0.0/16", NodeName: &node}
+	go func() {
+		_, err := balancers.EnsureLoadBalancer(t.Context(), &contract.EnsureLoadBalancerRequest{Cluster: us, Service: service})
+		ended <- err
+	}()
+	go func() {
+		_, err := routes.CreateRoutes(t.Context(), &contract.CreateRoutesRequest{Cluster: us, Routes: []*contract.Route{route}})
+		ended <- err
+	}()
+	<-began
+	<-began
+	initialize := &contract.InitializeRequest{Cluster: heir, PreviousOwnerIds: []string{us.OwnerId}}
+	if _, err := contract.NewProviderServiceClient(s.connection).Initialize(t.Context(), initialize); err != nil {
+		t.Fatal(err)
+	}
+	deleted, err := balancers.DeleteLoadBalancer(t.Context(), &contract.DeleteLoadBalancerRequest{Cluster: heir, Service: service})
+	if err != nil || deleted.GetFailed().GetCode() != contract.FailureCode_FAILURE_CODE_BUSY {
+		t.Errorf("%v %v", deleted, err)
+	}
+	removed, err := routes.DeleteRoutes(t.Context(), &contract.DeleteRoutesRequest{Cluster: heir, Routes: []*contract.Route{route}})
+	if err != nil || len(refusedRoutes(removed.GetResults(), contract.FailureCode_FAILURE_CODE_BUSY)) != 1 {
+		t.Errorf("%v %v", removed, err)
+	}
+	close(release)
+	if err := errors.Join(<-ended, <-ended); err != nil {
+		t.Error(err)
+	}
+}
+
 // CORE-7: while a call writes a route, the routes of another call to its destination are BUSY. Two routes of one call to a destination are not.
 func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})

@@ -38,7 +38,7 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 		service, err = serviceFrom(view)
 	}
 	if err == nil && mutates {
-		release, err = s.hold(call, "the load balancer of the Service "+service.UID)
+		release, err = s.hold("the load balancer of the Service " + service.UID)
 	}
 	if err == nil {
 		budget := BudgetOf(ctx)

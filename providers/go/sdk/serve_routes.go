@@ -203,7 +203,7 @@ func network(cidr string) string {
 
 // eachRoute writes the routes, in a batch if the vendor has [RouteBatches], else one by one. It holds the destination of each route meanwhile.
 func (s *session) eachRoute(ctx context.Context, call *Call, creates bool, routes []Route) (Answers[struct{}], error) {
-	hold := s.holdDestinations(call)
+	hold := s.holdDestinations()
 	batches := s.offers.routeBatches
 	if batches == nil {
 		key := func(route Route) string { return route.Key }
@@ -246,7 +246,7 @@ func (s *session) eachRoute(ctx context.Context, call *Call, creates bool, route
 
 // holdDestinations holds the destinations of the routes of one call. Several routes of a DeleteRoutes may share a destination: the last of them
 // releases it.
-func (s *session) holdDestinations(call *Call) func(Route) (func(), error) {
+func (s *session) holdDestinations() func(Route) (func(), error) {
 	type held struct {
 		routes  int
 		release func()
@@ -258,7 +258,7 @@ func (s *session) holdDestinations(call *Call) func(Route) (func(), error) {
 		defer mutex.Unlock()
 		to := network(route.DestinationCIDR)
 		if holds[to] == nil {
-			release, err := s.hold(call, "the route to "+to)
+			release, err := s.hold("the route to " + to)
 			if err != nil {
 				return nil, err
 			}

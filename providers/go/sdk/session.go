@@ -149,9 +149,10 @@ func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error)
 	return &Call{RPC: rpc, Cluster: Cluster{cluster.GetName(), ready.Cluster.OwnerID}, PreviousOwnerIDs: ready.PreviousOwnerIDs, contact: &s.contact}, nil
 }
 
-// hold gives an object to one mutating call at a time; further calls are BUSY (CORE-7).
-func (s *session) hold(call *Call, what string) (release func(), err error) {
-	release, free := s.holds.Take(call.Cluster.OwnerID + "\x00" + what)
+// hold gives an object to one mutating call at a time; further calls are BUSY (CORE-7). The owner ID does not count: after Initialize with another one, a
+// call of the former owner may still work on the object (PROV-18).
+func (s *session) hold(what string) (release func(), err error) {
+	release, free := s.holds.Take(what)
 	if !free {
 		return nil, Busy("another call is in progress for %s; ask again in a second", what).After(time.Second)
 	}

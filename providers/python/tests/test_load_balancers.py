@@ -5,7 +5,7 @@ import pytest
 from conftest import THEM, US
 
 from cloudprovider.v1alpha1 import load_balancer_pb2 as pb
-from cloudprovider.v1alpha1 import provider_pb2, types_pb2
+from cloudprovider.v1alpha1 import provider_pb2, route_pb2, types_pb2
 
 
 def service(uid="uid-1", **more):
@@ -146,6 +146,22 @@ async def test_overlapping_calls_make_one_load_balancer(ours):
     outcomes = [answer.WhichOneof("outcome") for answer in answers]
     assert "ready" in outcomes and {code(answer.failed) for answer in answers if answer.HasField("failed")} <= {"BUSY"}
     assert ours.writes() == 1
+
+
+async def test_a_call_of_the_former_owner_keeps_its_service_and_its_route(ours):
+    """PROV-18: the call goes on after another Initialize, and CORE-7 holds for both owners."""
+    ours.weather(slow_ms=4_000)
+    route = route_pb2.Route(route_key="a", name_hint="n", destination_cidr="10.0.1.0/24", node_name="a")
+    made = asyncio.ensure_future(ensure(ours))
+    routed = asyncio.ensure_future(ours.routes.CreateRoutes(route_pb2.CreateRoutesRequest(cluster=US, routes=[route])))
+    while len(ours.provider._held) < 2:
+        await asyncio.sleep(0)
+    ours.weather()
+    await ours.initialize(THEM, previous=[US.owner_id])
+    assert code((await ensure(ours, THEM)).failed) == "BUSY"
+    again = await ours.routes.CreateRoutes(route_pb2.CreateRoutesRequest(cluster=THEM, routes=[route]))
+    assert code(again.results[0].failed) == "BUSY"
+    await made, await routed
 
 
 async def test_a_call_that_is_cancelled_or_out_of_time_writes_nothing(ours):

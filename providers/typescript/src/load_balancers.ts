@@ -226,7 +226,7 @@ export function loadBalancerService(provider: Provider): LoadBalancerServiceHand
       const late = Number.isFinite(deadline) ? setTimeout(() => inTime.abort(), (deadline - Date.now()) * SHARE) : undefined;
       try {
         const what = `the load balancer of Service ${asker.service.uid}`;
-        return await provider.holding(owner, what, () => cloud.write(inTime.signal, decide));
+        return await provider.holding(what, () => cloud.write(inTime.signal, decide));
       } catch (error) {
         if (error instanceof Fail || signal.aborted || !inTime.signal.aborted) throw error;
         return { pending: pending('the cloud has not answered yet', 5_000) } as Response;

@@ -93,7 +93,7 @@ export function routeService(provider: Provider): RouteServiceHandlers {
     const results: RouteResult[] = [];
     const one = async (at: number, route: Route__Output) => {
       try {
-        await provider.holding(owner, `the route to ${route.destinationCidr}`, () =>
+        await provider.holding(`the route to ${route.destinationCidr}`, () =>
           provider.cloud.write(signal, (state) => [undefined, plan(state, route, owner)]),
         );
         results[at] = { routeKey: route.routeKey, done: {} };

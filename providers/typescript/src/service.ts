@@ -71,15 +71,14 @@ export class Provider {
     return new Owner(name, ownerId, this.owner.previous, this.owner.readOnly);
   }
 
-  /** Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7). */
-  async holding<T>(owner: Owner, what: string, work: () => Promise<T>): Promise<T> {
-    const key = `${owner.ownerId}\0${what}`;
-    if (this.held.has(key)) throw new Fail('BUSY', `another call is in progress for ${what}; ask again in a second`);
-    this.held.add(key);
+  /** Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7). The owner ID does not count: after Initialize with another one, a call of the former owner may still work on the object (PROV-18). */
+  async holding<T>(what: string, work: () => Promise<T>): Promise<T> {
+    if (this.held.has(what)) throw new Fail('BUSY', `another call is in progress for ${what}; ask again in a second`);
+    this.held.add(what);
     try {
       return await work();
     } finally {
-      this.held.delete(key);
+      this.held.delete(what);
     }
   }
 }

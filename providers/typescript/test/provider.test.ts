@@ -365,6 +365,20 @@ test('overlapping calls make one load balancer', async (t) => {
   assert.equal(h.writes(), 1);
 });
 
+test('a call of the former owner keeps its Service and its route (PROV-18, CORE-7)', async (t) => {
+  const h = await served(t);
+  h.weather(null, 4_000);
+  const made = h.ensure();
+  const routed = h.routes('CreateRoutes', [['10.0.1.0/24', 'a']]);
+  await h.call('Probe', {}); // Sent later on the same connection: when this is answered, the earlier calls have arrived.
+  h.weather(null);
+  await h.initialize(THEM, ['us']);
+  assert.equal(code(await h.ensure({}, SERVICE, THEM)), 'BUSY');
+  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'a']], THEM), ['BUSY']);
+  assert.ok((await made).ready);
+  assert.deepEqual(await routed, ['done']);
+});
+
 test('a call that is cancelled or out of time writes nothing', async (t) => {
   const h = await served(t);
   h.weather(null, 4_000);

@@ -92,14 +92,13 @@ final class Provider {
     return new Owner(cluster.getName(), now.ownerId, now.previous, now.readOnly);
   }
 
-  /** Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7). */
+  /** Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7). The owner ID does not count: after Initialize with another one, a call of the former owner may still work on the object (PROV-18). */
   <T> T holding(Owner owner, String what, Call<T> work) throws Fail, InterruptedException {
-    String key = owner.ownerId + '\0' + what;
-    if (!held.add(key)) throw new Fail("BUSY", "another call is in progress for " + what + "; ask again in a second");
+    if (!held.add(what)) throw new Fail("BUSY", "another call is in progress for " + what + "; ask again in a second");
     try {
       return work.run(owner);
     } finally {
-      held.remove(key);
+      held.remove(what);
     }
   }
 
