@@ -27,8 +27,8 @@ const LEAST_CALL: Duration = Duration::from_secs(5);
 const AFTER_A_CHECK: Duration = Duration::from_secs(15);
 /// The time for the clean-up at the end.
 const AT_THE_END: Duration = Duration::from_mins(2);
-/// After this time the clean-up at the end tries an owner again whose objects it could not look
-/// for.
+/// After this time the clean-up tries again what only a listing shows. The clean-up at the end also
+/// tries an owner again whose objects it could not look for.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Removes what a check created, and checks whether anything is left. What remains after
@@ -69,6 +69,8 @@ pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
 #[derive(Default)]
 struct Why {
     of: BTreeMap<Key, String>,
+    /// What only a listing showed. The clean-up tries each of these once more.
+    listed: BTreeSet<String>,
     /// Reasons that are not about a single object.
     besides: Vec<String>,
 }
@@ -152,11 +154,17 @@ async fn rounds(
             tried.insert(owner_id.clone());
             unseen.remove(&owner_id);
             match looked {
-                Ok(Left { things: left, .. }) if left.is_empty() => some_went = true,
                 Ok(left) => {
-                    some_went |= left.things.len() < things.len();
+                    let stays = |key| left.things.iter().any(|(left, _)| left == key);
+                    some_went |= left.things.is_empty();
+                    some_went |= things.iter().any(|(key, _)| !stays(key));
                     wait = wait.into_iter().chain(left.wait).min();
-                    owned.insert(owner_id, left.things);
+                    if let Some(error) = left.unlisted {
+                        unseen.insert(owner_id.clone(), error);
+                    }
+                    if !left.things.is_empty() {
+                        owned.insert(owner_id, left.things);
+                    }
                 }
                 Err(error) => {
                     for (key, _) in &things {
@@ -300,6 +308,14 @@ async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, Str
 struct Left {
     things: Vec<(Key, Thing)>,
     wait: Option<Duration>,
+    /// Why the listings do not say whether there are others.
+    unlisted: Option<String>,
+}
+
+impl Left {
+    fn asks_again_after(&mut self, wait: Duration) {
+        self.wait = Some(self.wait.map_or(wait, |least| least.min(wait)));
+    }
 }
 
 /// The result of one attempt to remove an object that still exists.
@@ -311,7 +327,7 @@ enum Stays {
     ForGood(String),
 }
 
-/// Tries each object once. If none is left, it checks the listings.
+/// Tries each object once, and adds what only the listings show.
 async fn of_owner(
     shared: &Arc<Shared>,
     owner_id: &str,
@@ -343,7 +359,7 @@ async fn of_owner(
                 continue;
             }
             Err(Stays::Asks(error, wait)) => {
-                left.wait = Some(left.wait.map_or(wait, |least| least.min(wait)));
+                left.asks_again_after(wait);
                 error
             }
             Err(Stays::ForGood(error)) => error,
@@ -351,12 +367,27 @@ async fn of_owner(
         why.of.insert(key.clone(), error);
         left.things.push((key.clone(), thing.clone()));
     }
-    if left.things.is_empty() {
-        for thing in still_listed(shared, &session).await? {
-            why.of.entry(thing.key()).or_insert_with(|| {
-                "it is still in the list, although the clean-up met no obstacle".into()
-            });
-            shared.ledger.note(thing);
+    let listed = match still_listed(shared, &session).await {
+        Err(error) if left.things.is_empty() => return Err(error),
+        Err(error) => {
+            left.unlisted = Some(error);
+            Vec::new()
+        }
+        Ok(listed) => listed,
+    };
+    let kept: BTreeSet<_> = left.things.iter().map(|(key, _)| key.clone()).collect();
+    for thing in listed {
+        let key = thing.key();
+        if kept.contains(&key) {
+            continue;
+        }
+        why.of.entry(key.clone()).or_insert_with(|| {
+            "it is still in the list, although the clean-up met no obstacle".into()
+        });
+        shared.ledger.note(thing.clone());
+        if shared.ledger.may_remove(&thing) && why.listed.insert(thing.to_string()) {
+            left.asks_again_after(AGAIN);
+            left.things.push((key, thing));
         }
     }
     Ok(left)

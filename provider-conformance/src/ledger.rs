@@ -259,6 +259,15 @@ impl Ledger {
         self.state().cidrs.contains(&network(cidr))
     }
 
+    /// Whether the suite may remove this object, which a listing showed.
+    pub(crate) fn may_remove(&self, thing: &Thing) -> bool {
+        match thing {
+            Thing::LoadBalancer { service, .. } => self.state().uids.contains(&service.uid),
+            Thing::Route { cidr, .. } => self.has_issued(cidr),
+            _ => false,
+        }
+    }
+
     /// Whether only this run makes routes to this destination, and none of them is recorded any
     /// more.
     pub(crate) fn has_lost_route(&self, cidr: &str) -> bool {

@@ -228,6 +228,22 @@ async fn load_balancers_without_marks_are_removed_with_the_grant() {
     assert!(!state.contains("conformance-"), "{state}");
 }
 
+/// The clean-up also removes load balancers that only a listing shows: here each Ensure makes one
+/// more, and the suite knows the handle of the last one.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_a_listing_shows_is_removed_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+        unreachable!("it is started")
+    };
+    let provider = Provider::Command(format!("{line} --fault makes-another"));
+    let report = report_of(provider, config(), &["load-balancers/ensure-twice"]).await;
+    assert_eq!(report.failed(), 1, "{:?}", report.entries);
+    assert_eq!(report.left, Vec::<String>::new());
+    let state = std::fs::read_to_string(directory.path().join("state.json")).unwrap();
+    assert!(!state.contains("conformance-"), "{state}");
+}
+
 /// A load balancer of a former owner ID now has the mark of the current owner ID. With the fault
 /// `foreign-name-conflicts`, Delete for the former owner ID is CONFLICT until the load balancer is
 /// gone.
