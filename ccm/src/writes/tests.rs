@@ -1,8 +1,10 @@
 use std::collections::BTreeMap;
 
+use http::{Method, Request, Response};
 use k8s_openapi::api::core::v1::{
     LoadBalancerStatus, Node, NodeAddress, NodeCondition, Service, Taint,
 };
+use kube::client::Body;
 
 use super::*;
 
@@ -113,4 +115,41 @@ fn b_r4_a_condition_is_set_alone_at_the_version_that_was_read() {
             "status": { "conditions": [{ "type": "NetworkUnavailable", "status": "False" }] },
         })
     );
+}
+
+/// Writes to an API server that answers 409 to every write, and 404 with this body to every read.
+fn not_found(body: &'static str) -> Writes {
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let conflict = r#"{"kind":"Status","status":"Failure","reason":"Conflict","code":409}"#;
+        let (code, body) = match *request.method() {
+            Method::GET => (404, body),
+            _ => (409, conflict),
+        };
+        let body = Body::from(body.as_bytes().to_vec());
+        std::future::ready(Response::builder().status(code).body(body))
+    });
+    Writes::new(Client::new(server, "default"), EventSink::unwritten())
+}
+
+#[tokio::test]
+async fn m11_only_the_api_servers_own_404_means_that_an_object_does_not_exist() {
+    let patch = NodePatch {
+        provider_id: Some("p".to_owned()),
+        ..NodePatch::default()
+    };
+    let proxy = not_found("<html>default backend</html>");
+    let read = proxy.read_service("default", "a").await;
+    assert!(matches!(read, Err(WriteError::Unavailable(_))), "{read:?}");
+    let read = proxy.read_node("a").await;
+    assert!(matches!(read, Err(WriteError::Unavailable(_))), "{read:?}");
+    let patched = proxy.patch_node(&node(), &patch).await;
+    assert!(matches!(patched, Err(WriteError::Conflict)), "{patched:?}");
+
+    let own = not_found(r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#);
+    let read = own.read_service("default", "a").await;
+    assert!(matches!(read, Ok(None)), "{read:?}");
+    let read = own.read_node("a").await;
+    assert!(matches!(read, Ok(None)), "{read:?}");
+    let patched = own.patch_node(&node(), &patch).await;
+    assert!(matches!(patched, Err(WriteError::Gone)), "{patched:?}");
 }
