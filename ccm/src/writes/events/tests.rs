@@ -350,6 +350,26 @@ async fn b_m3_a_flush_holds_nothing_back() {
     tokio::join!(writer.run(stop.clone()), all);
 }
 
+#[tokio::test(start_paused = true)]
+async fn b_m3_the_end_of_a_term_is_not_reported_behind_a_backlog_of_warnings() {
+    let (sink, writer, requests) = taking();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let all = async {
+        for number in 0..100 {
+            let (on, kind) = (node(&number.to_string()), EventType::Warning);
+            sink.record(&on, kind, "Failed", String::new());
+        }
+        let (kind, what) = (EventType::Normal, "stopped leading".to_owned());
+        sink.record(&node("lease"), kind, reason::LEADER_ELECTION, what);
+        sink.flush(std::time::Duration::from_millis(300)).await;
+        stop.cancel();
+    };
+    tokio::join!(writer.run(stop.clone()), all);
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests.len(), 101);
+    assert_eq!(requests[0].2["message"], "stopped leading");
+}
+
 /// A provider invents a new reason every second on each of these objects, for ten minutes. Returns
 /// the number of event writes, the most new events on one object, and the number of dropped events.
 async fn made_up(objects: usize) -> (usize, usize, u64) {

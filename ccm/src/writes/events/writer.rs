@@ -107,14 +107,19 @@ impl EventWriter {
     }
 
     /// The event to write now, else when to check again: limited events first, then the others,
-    /// then those that were held back. With `hurry` nothing is held back.
+    /// then those that were held back. With `hurry` nothing is held back, and the unlimited events
+    /// come first: the end of a term has no time for many Warnings.
     fn take(&mut self, hurry: bool) -> Result<(Arc<EventKey>, Draft), Option<Instant>> {
         let shared = Arc::clone(&self.shared);
         let (mut pending, now) = (shared.pending(), Instant::now());
         let free_at = self.limits.all_free_at(now);
         let free = hurry || free_at <= now;
         // The limits bound the limited events, so these cannot starve the others.
-        let queues: &[bool] = if free { &[true, false] } else { &[false] };
+        let queues: &[bool] = match (hurry, free) {
+            (true, _) => &[false, true],
+            (false, true) => &[true, false],
+            (false, false) => &[false],
+        };
         for limited in queues {
             while let Some((key, draft)) = pending.pop(*limited) {
                 match self.series.not_before(&key, now) {
