@@ -253,7 +253,8 @@ impl Routes {
             }
         };
         if !self.is_current(session) {
-            return;
+            // The same session may be usable again later, and then nothing else makes a pass due.
+            return self.lists.queue.add(());
         }
         let mut state = self.state();
         let second = self.pass(&mut state, session, asked_at, routes, &nodes);

@@ -8,7 +8,7 @@ use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Hangs,
     /// The API server executes the request and does not answer.
     Lost,
+    /// The API server executes the request and answers this much later.
+    Late(Duration),
 }
 
 /// The faults of requests, and whether the watch is cut. Clones share one state.
@@ -123,11 +125,13 @@ impl Faults {
                 match fate {
                     Some(Fault::Refused(code)) => return Ok(refused(code)),
                     Some(Fault::Hangs) => std::future::pending().await,
-                    Some(Fault::Lost) | None => {}
+                    Some(Fault::Lost | Fault::Late(_)) | None => {}
                 }
                 let answer = client.send(request).await;
-                if fate == Some(Fault::Lost) {
-                    std::future::pending::<()>().await;
+                match fate {
+                    Some(Fault::Lost) => std::future::pending().await,
+                    Some(Fault::Late(by)) => sleep(by).await,
+                    _ => {}
                 }
                 answer
             }

@@ -1,5 +1,7 @@
 //! A provider that comes and goes, and incomplete views of the cluster.
 
+use std::sync::Arc;
+
 use cloud_provider_api::v1alpha1::ProbeState;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -7,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::Routes;
 use super::super::calls::Kind;
 use super::*;
+use crate::controllers::node::testing::Fault::Late;
 use crate::provider::{CallErrorCode, Capability};
 
 #[tokio::test(start_paused = true)]
@@ -122,6 +125,36 @@ async fn r7_before_many_routes_go_the_api_server_is_asked() {
     }
     sleep(Duration::from_mins(2)).await;
     assert_eq!(world.routes().len(), 28);
+}
+
+/// Deletes seven of thirty Nodes. Returns when the API server has the request for all Nodes, which
+/// it answers `late`.
+async fn seven_of_thirty_go(late: Duration) -> World {
+    let world = World::started(30, |_| {}).await;
+    world.until("routes", |world| world.all_created(30)).await;
+    sleep(Duration::from_mins(1)).await;
+    world.api.faults.reads(1, Late(late));
+    for i in 23..30 {
+        world.api.delete(&name(i));
+    }
+    world.until("asked", |world| world.api.lists() == 1).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn r7_a_provider_that_is_broken_when_the_api_server_answers_is_asked_again() {
+    let world = seven_of_thirty_go(Duration::from_secs(30)).await;
+    let session = usable(&world).await.session.unwrap();
+    world.fault(Fault::new("Probe", FaultKind::ProbeState).value("BROKEN"));
+    let broken = |status: &ProviderStatus| status.probe == ProbeState::Broken;
+    world.provider.until("BROKEN", broken).await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!((world.api.lists(), world.deletes()), (1, 0));
+    world.cloud.clear_faults();
+    let now = usable(&world).await.session.unwrap();
+    assert!(Arc::ptr_eq(&session, &now));
+    let took = world.until("removed", |world| world.routed(23)).await;
+    assert!(took <= Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
