@@ -230,7 +230,7 @@ impl Routes {
     }
 
     /// ▲R7: reads the Nodes from the API server, and removes the routes that are wrong in both
-    /// views.
+    /// views. A pass that begins meanwhile decides instead.
     async fn confirm(
         &self,
         session: &Arc<Session>,
@@ -257,6 +257,10 @@ impl Routes {
             return self.lists.queue.add(());
         }
         let mut state = self.state();
+        if state.last_list != Some(asked_at) {
+            // A newer pass has newer routes and newer Nodes, so it decides.
+            return;
+        }
         let second = self.pass(&mut state, session, asked_at, routes, &nodes);
         let tasks = plan::confirmed(first, second.tasks);
         if deletions(&tasks) < deletions(first) {

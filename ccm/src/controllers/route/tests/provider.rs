@@ -158,6 +158,22 @@ async fn r7_a_provider_that_is_broken_when_the_api_server_answers_is_asked_again
 }
 
 #[tokio::test(start_paused = true)]
+async fn r7_a_late_answer_about_the_nodes_does_not_count_after_a_newer_pass() {
+    let world = seven_of_thirty_go(Duration::from_secs(20)).await;
+    let lists = world.lists();
+    for i in 23..30 {
+        world.api.put(&node(i));
+    }
+    let newer = |world: &World| world.lists() == lists + 1;
+    let took = world.until("a newer pass", newer).await;
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    sleep(Duration::from_mins(10)).await;
+    assert!(world.routed(30), "{:?}", world.routes());
+    assert_eq!(world.deletes(), 0);
+    assert_eq!(world.lists(), lists + 1, "the newer pass did all the work");
+}
+
+#[tokio::test(start_paused = true)]
 async fn m3_what_is_in_flight_ends_and_nothing_new_is_begun() {
     let mut world = World::started(0, |fixture| {
         fixture.capabilities.routes.max_in_flight = 2;
