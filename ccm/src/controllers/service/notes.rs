@@ -150,6 +150,14 @@ pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
     )
 }
 
+/// The load balancer belongs to another provider, and its Service no longer exists.
+pub(super) fn left_behind(by: &str, me: &str) -> Note {
+    let why = format!(
+        "provider {by:?} made it, this is provider {me:?}: the ccm deletes nothing. Bring provider {by:?} back, or delete the load balancer in the cloud by hand and restart the ccm"
+    );
+    failed(Op::Delete, true, None, &why)
+}
+
 /// The load balancer's Service no longer exists (▲S16).
 pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
     let next = if deletes {

@@ -196,7 +196,12 @@ impl<'a> Run<'a> {
         match step {
             Step::Ignore => Err(self.over()),
             Step::Blocked { by, class } => {
-                let note = notes::blocked(&by, class.as_deref(), &self.job.offer.name);
+                let me = &self.job.offer.name;
+                let note = if self.is_departed() {
+                    notes::left_behind(&by, me)
+                } else {
+                    notes::blocked(&by, class.as_deref(), me)
+                };
                 Err(self.invalid(note))
             }
             Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,

@@ -277,3 +277,50 @@ async fn s19_another_providers_load_balancer_is_left_alone() {
         .until("an address", |w| w.address("web").is_some())
         .await;
 }
+
+/// Another provider answers on the same socket. One Service of the first is being deleted, and the
+/// other was deleted without its finalizer.
+#[tokio::test(start_paused = true)]
+async fn s19_what_another_provider_made_is_released_when_its_annotation_is_removed() {
+    let world = World::new(1).await;
+    for i in 0..2 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.state().balancers.len() == 2)
+        .await;
+    world.rest().await;
+    world
+        .comes_back(|info| info.provider_name = "other".into())
+        .await;
+    world.running.session().await;
+    world.server.edit("s0", |service| {
+        service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    });
+    world.server.remove("s1");
+    let told = |w: &World, of: &str, what: &str| {
+        let events = w.events.recorded();
+        let mut events = events.iter();
+        events.any(|event| event.contains(of) && event.contains(what))
+    };
+    let remove = "remove the annotation grpc-ccm.io/load-balancer";
+    world
+        .until("s0", |w| told(w, "Failed default/s0: ", remove))
+        .await;
+    let restart = "Bring provider \"mock\" back, or delete the load balancer in the cloud by hand and restart the ccm";
+    world
+        .until("s1", |w| {
+            told(w, "DeleteLoadBalancerFailed default/s1: ", restart)
+        })
+        .await;
+    world.rest().await;
+    assert_eq!(world.cloud.called("Delete"), 0);
+    world.server.edit("s0", |service| {
+        service.metadata.annotations = None;
+    });
+    world
+        .until("it is released", |w| w.server.get("s0").is_none())
+        .await;
+    assert_eq!(world.cloud.called("Delete s0"), 1);
+    assert_eq!(world.cloud.called("Delete s1"), 0);
+}
