@@ -77,6 +77,7 @@ struct Worker {
     writers: Semaphore,
     lookups: Permits,
     slow_lookups: Permits,
+    suspects: Permits,
     refreshes: Permits,
     /// The fields of a Node that the provider of the last session sees.
     projection: Mutex<Arc<api::NodeProjection>>,
@@ -113,6 +114,7 @@ impl Worker {
             writers: Semaphore::new(WRITERS),
             lookups: Permits::default(),
             slow_lookups: Permits::default(),
+            suspects: Permits::default(),
             refreshes: Permits::default(),
             projection: Mutex::default(),
             claimed: Mutex::default(),

@@ -143,13 +143,16 @@ pub(crate) fn of_call<I, T>(
         .collect()
 }
 
+/// In [`IsolatedKeys`]: a call about this item alone was not answered before its deadline.
+const HUNG: usize = 0;
+
 /// Limits the size of calls about items that made a call fail or miss its deadline. So other items
 /// do not wait for these items each time. If a call about a single item fails because of that item,
 /// the next calls about it contain no other item. After a call without an answer in time, each of
 /// its items is asked about in smaller calls, until the slow item is known.
 #[derive(Debug, Default)]
 pub(crate) struct IsolatedKeys<K = String> {
-    /// The most items of a call that contains this one.
+    /// The most items of a call that contains this one, or [`HUNG`].
     most: Mutex<BTreeMap<K, usize>>,
 }
 
@@ -177,12 +180,18 @@ impl<K: Ord> IsolatedKeys<K> {
 
     /// Whether a call about this item contains no other.
     pub(crate) fn is_alone(&self, item: &impl Item<Key = K>) -> bool {
-        most_of(&self.most(), item) == Some(1)
+        most_of(&self.most(), item).is_some_and(|most| most <= 1)
     }
 
     /// Whether these are the items of a call about one isolated item.
     pub(crate) fn are_alone(&self, items: &[impl Item<Key = K>]) -> bool {
         matches!(items, [item] if self.is_alone(item))
+    }
+
+    /// Whether these are the items of a call about one item that hung before, in a call of its own.
+    /// An isolated item that did not may be a companion of one that hung.
+    pub(crate) fn are_hung(&self, items: &[impl Item<Key = K>]) -> bool {
+        matches!(items, [item] if most_of(&self.most(), item) == Some(HUNG))
     }
 
     /// Learns from the answers of one call.
@@ -192,7 +201,8 @@ impl<K: Ord> IsolatedKeys<K> {
             match &lookup.answer {
                 Err(trouble) if lookup.whole => {
                     if found.len() == 1 && may_be_one_items(trouble) {
-                        most.extend(lookup.item.key().map(|key| (key, 1)));
+                        let size = if is_late(trouble) { HUNG } else { 1 };
+                        most.extend(lookup.item.key().map(|key| (key, size)));
                     }
                 }
                 _ if most.is_empty() => {}
@@ -204,18 +214,22 @@ impl<K: Ord> IsolatedKeys<K> {
     }
 
     /// If a call about these items was not answered before its deadline, the next calls about them
-    /// are smaller.
+    /// are smaller. Returns whether that is so.
     pub(crate) fn late<T>(
         &self,
         items: &[impl Item<Key = K>],
         outcome: &Result<Vec<Result<T, CallError>>, CallError>,
-    ) {
-        if !outcome.as_ref().is_err_and(is_late) {
-            return;
+    ) -> bool {
+        let late = outcome.as_ref().is_err_and(is_late);
+        if late {
+            let size = match items {
+                [_] => HUNG,
+                _ => batch::smaller(items.len(), CallErrorCode::Deadline),
+            };
+            let keys = items.iter().filter_map(Item::key);
+            self.most().extend(keys.map(|key| (key, size)));
         }
-        let size = batch::smaller(items.len(), CallErrorCode::Deadline);
-        let keys = items.iter().filter_map(Item::key);
-        self.most().extend(keys.map(|key| (key, size)));
+        late
     }
 
     /// Forgets the items that are gone.
@@ -430,5 +444,29 @@ mod tests {
         }
         assert_eq!(sizes(&isolated), [99, 1]);
         assert!(isolated.is_alone(&all[37]) && !isolated.is_alone(&all[36]));
+    }
+
+    #[test]
+    fn m10_only_a_call_about_a_node_alone_shows_that_it_hangs() {
+        let isolated = IsolatedKeys::default();
+        let all = nodes(10);
+        let late = || Err(trouble(CallErrorCode::Deadline));
+        let one = |code| {
+            vec![Lookup::<()> {
+                item: all[7].clone(),
+                answer: Err(trouble(code)),
+                whole: true,
+            }]
+        };
+        assert!(isolated.late::<()>(&all, &late()));
+        assert!(all.iter().all(|node| isolated.is_alone(node)));
+        assert!(!isolated.are_hung(&all[7..8]), "it may be a companion");
+        isolated.late::<()>(&all[7..8], &late());
+        isolated.learn(&one(CallErrorCode::Deadline));
+        assert!(isolated.is_alone(&all[7]) && isolated.are_hung(&all[7..8]));
+        assert!(!isolated.are_hung(&all[6..7]));
+        assert_eq!(isolated.batches(all.clone(), 10).len(), 10);
+        isolated.learn(&one(CallErrorCode::Internal));
+        assert!(isolated.is_alone(&all[7]) && !isolated.are_hung(&all[7..8]));
     }
 }

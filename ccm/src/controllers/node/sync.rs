@@ -79,7 +79,10 @@ impl Worker {
             let _permits = self.permits(session, &nodes, refreshes).await;
             let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
             let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
-            self.isolated.late(&nodes, &outcome);
+            if self.isolated.late(&nodes, &outcome) {
+                // The parts of this call may hang too. The next batch does not wait for them.
+                batch.called();
+            }
             (nodes, outcome) as Called<api::Instance>
         };
         let stopped = || self.context().stop.cancelled();
@@ -96,9 +99,11 @@ impl Worker {
             .await;
     }
 
-    /// Waits for the permits of a lookup. Calls about isolated Nodes, which may hang, take at most a
-    /// quarter of the places, and other refreshes at most half, but at least one each. So new Nodes
-    /// find a place, unless there are few.
+    /// Waits for the permits of a lookup. Calls about Nodes that hung take at most a quarter of the
+    /// places, and other refreshes at most half, but at least one each. So new Nodes find a place,
+    /// unless there are few. The ccm asks one by one about the new Nodes of a late batch, and one of
+    /// them hangs. These calls take at most half of the places, but at least two, so that the other
+    /// Nodes do not wait for that one.
     async fn permits(
         &self,
         session: &Arc<Session>,
@@ -106,10 +111,12 @@ impl Worker {
         refreshes: bool,
     ) -> [Option<OwnedSemaphorePermit>; 2] {
         let (most, all) = self.lookups(session);
-        let few = if self.isolated.are_alone(nodes) {
+        let few = if self.isolated.are_hung(nodes) {
             Some(self.slow_lookups.of(session, || (most / 4).max(1)).1)
         } else if refreshes {
             Some(self.refreshes.of(session, || (most / 2).max(1)).1)
+        } else if self.isolated.are_alone(nodes) {
+            Some(self.suspects.of(session, || (most / 2).max(2)).1)
         } else {
             None
         };

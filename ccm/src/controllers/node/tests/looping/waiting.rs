@@ -84,6 +84,53 @@ async fn m10_nodes_whose_lookups_hang_leave_places_to_a_new_node() {
     looping.stop().await;
 }
 
+/// Four lookups at once, and forty initialised Nodes that are known to hang.
+async fn with_refreshes_that_hang() -> Looping {
+    let cloud = Cloud::new();
+    cloud.state().offered.max_in_flight = Some(4);
+    let looping = Looping::start_on(cloud, 40, |_| {}).await;
+    looping.until("all", |this| this.uninitialized() == 0).await;
+    let hang = (0..40).map(|i| format!("n{i:04}"));
+    looping.cloud.state().hang.extend(hang);
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    looping
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_new_nodes_of_a_late_call_do_not_wait_for_refreshes_that_hang() {
+    let looping = with_refreshes_that_hang().await;
+    looping.cloud.state().hang.insert("new0".to_owned());
+    for i in 0..5 {
+        looping.api.put(&fresh(&format!("new{i}")));
+    }
+    let took = looping
+        .until("the others", |this| this.uninitialized() == 1)
+        .await;
+    assert!(took <= Duration::from_secs(62), "one deadline: {took:?}");
+    looping.stop().await;
+}
+
+/// Each batch of five has one Node that hangs.
+#[tokio::test(start_paused = true)]
+async fn m10_batches_that_are_late_leave_the_queue_to_a_new_node() {
+    let cloud = Cloud::new();
+    cloud.state().offered.max_in_flight = Some(4);
+    cloud.state().offered.max_batch = Some(5);
+    let hang = (0..20).step_by(5).map(|i| format!("n{i:04}"));
+    cloud.state().hang.extend(hang);
+    let looping = Looping::start_on(cloud, 20, |_| {}).await;
+    looping.until("asked", |this| this.sizes() == [5; 4]).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    looping.api.put(&fresh("new"));
+    let initialised = |this: &Looping| {
+        let node = this.api.node("new");
+        node.is_some_and(|node| !plan::is_uninitialized(&node))
+    };
+    let took = looping.until("initialised", initialised).await;
+    assert!(took <= Duration::from_secs(32), "one deadline: {took:?}");
+    looping.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn n13_a_node_that_waits_because_the_cloud_asked_to_slow_down_is_told_so() {
     let looping = Looping::start(0).await;
