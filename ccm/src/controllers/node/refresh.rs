@@ -59,19 +59,15 @@ impl Worker {
             self.managed.keep(&is_there);
         }
         let refreshed = all.iter().filter(|node| self.is_refreshed(&session, node));
-        let (isolated, others): (Vec<_>, Vec<_>) =
-            refreshed.partition(|node| self.isolated.is_alone(*node));
-        let names = |nodes: Vec<&Arc<Node>>| -> Vec<String> {
-            nodes.iter().map(|node| name(node).to_owned()).collect()
-        };
-        let (isolated, names) = (names(isolated), names(others));
+        let others = refreshed.filter(|node| !self.isolated.is_alone(*node));
+        let names: Vec<String> = others.map(|node| name(node).to_owned()).collect();
         drop(all);
         while let Some(ended) = alone.try_join_next() {
             self.driver.ended(ended);
         }
-        if alone.is_empty() && !isolated.is_empty() {
+        if alone.is_empty() {
             let worker = Arc::clone(self);
-            alone.spawn(async move { worker.refresh_batch(isolated).await });
+            alone.spawn(async move { worker.refresh_isolated().await });
         }
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
@@ -106,6 +102,27 @@ impl Worker {
         }
     }
 
+    /// Refreshes the isolated Nodes, a quarter of the lookups at once, in the order of the names.
+    /// This may take hours if they hang. So each call is about the Nodes as they are then, and few
+    /// of them wait for a place where new Nodes wait too.
+    async fn refresh_isolated(&self) {
+        let mut last = String::new();
+        while let Some(session) = self
+            .session()
+            .filter(|_| !self.context().stop.is_cancelled())
+        {
+            let few = (self.lookups(&session).0 / 4).max(1);
+            let all = self.context().cluster.nodes.all();
+            let left = all.into_iter().filter(|node| name(node) > last.as_str());
+            let isolated = left
+                .filter(|node| self.is_refreshed(&session, node) && self.isolated.is_alone(node));
+            let next: Vec<Arc<Node>> = isolated.take(few).collect();
+            let Some(node) = next.last() else { return };
+            name(node).clone_into(&mut last);
+            self.refresh_nodes(&session, next).await;
+        }
+    }
+
     async fn refresh_batch(&self, names: Vec<String>) {
         // Without a session this round skips the batch. The next round has it again.
         let Some(session) = self.session() else {
@@ -114,14 +131,17 @@ impl Worker {
         let nodes: Vec<Arc<Node>> = names
             .iter()
             .filter_map(|name| self.node(name))
-            .filter(|node| self.is_refreshed(&session, node))
+            .filter(|node| self.is_refreshed(&session, node) && !self.isolated.is_alone(node))
             .collect();
-        if nodes.is_empty() {
-            return;
+        if !nodes.is_empty() {
+            self.refresh_nodes(&session, nodes).await;
         }
+    }
+
+    async fn refresh_nodes(&self, session: &Arc<Session>, nodes: Vec<Arc<Node>>) {
         let max_age = self.context().config.node.status_update_frequency / 2;
         let batch = self.driver.batch(Vec::new());
-        self.sync(&session, nodes, max_age, &batch).await;
+        self.sync(session, nodes, max_age, &batch).await;
     }
 
     /// Whether the Node is initialised and has an ID of this provider. The label of a Node without

@@ -110,6 +110,30 @@ async fn m10_new_nodes_of_a_late_call_do_not_wait_for_refreshes_that_hang() {
     looping.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn isolated_nodes_are_refreshed_in_turns_and_as_they_are_then() {
+    let looping = with_refreshes_that_hang().await;
+    looping.api.delete("n0039");
+    let before = looping.sizes().len();
+    tokio::time::sleep(Duration::from_mins(90)).await;
+    let lookups = looping.cloud.state().lookups.split_off(before);
+    let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in lookups.iter().flatten() {
+        *asked.entry(name).or_default() += 1;
+    }
+    assert!(!asked.contains_key("n0039"), "it is gone");
+    assert!(
+        asked.len() == 39 && asked.values().all(|times| (1..=4).contains(times)),
+        "each has its turn: {asked:?}"
+    );
+    // The cloud answers again.
+    looping.cloud.state().hang.clear();
+    tokio::time::sleep(Duration::from_mins(12)).await;
+    let last = looping.cloud.state().lookups.pop();
+    assert_eq!(last.map(|names| names.len()), Some(39), "none is isolated");
+    looping.stop().await;
+}
+
 /// Each batch of five has one Node that hangs.
 #[tokio::test(start_paused = true)]
 async fn m10_batches_that_are_late_leave_the_queue_to_a_new_node() {
