@@ -284,11 +284,13 @@ impl Ledger {
         }
         if self.absences.is_empty() {
             // The ledger may be new. Only answers about all suspects show that no absence is left.
+            // But a lookup may fail for ever: it counts after a hold.
             let known = |node: &&Arc<Node>| self.known.get(uid(node));
             let reported = |node| {
                 known(node).is_some_and(|known| match known.state {
                     Absent => known.listed,
-                    state => state != Unspecified,
+                    Unspecified => found.now.saturating_duration_since(known.since) >= brake.hold(),
+                    _ => true,
                 })
             };
             if suspects.iter().all(reported) {

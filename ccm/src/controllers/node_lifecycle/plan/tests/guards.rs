@@ -42,6 +42,37 @@ fn l6_a_node_that_is_spared_is_still_absent_for_the_brake() {
 }
 
 #[test]
+fn l6_a_node_whose_lookup_keeps_failing_keeps_the_brake_for_one_hold_at_most() {
+    let mut driver = Driver::new();
+    let nodes = cluster(80, 21);
+    let pass = |driver: &mut Driver, state| {
+        driver.pass_with(&nodes, &nodes, |node| {
+            Some(match name(node) {
+                "down-020" => Err(trouble()),
+                _ if is_ready(node) => Ok(Running),
+                _ => Ok(state),
+            })
+        })
+    };
+    pass(&mut driver, Absent);
+    assert_eq!(pass(&mut driver, Absent).held.len(), 20);
+    // The others are back, and that Node may be gone too.
+    for _ in 0..5 {
+        pass(&mut driver, Running);
+        assert!(driver.brake.holds());
+    }
+    driver.now += driver.brake.hold().saturating_sub(7 * PERIOD);
+    pass(&mut driver, Running);
+    assert!(!driver.brake.holds());
+    // If a Node was ABSENT when its lookup began to fail, the brake goes on.
+    pass(&mut driver, Absent);
+    assert_eq!(pass(&mut driver, Absent).held.len(), 20);
+    driver.now += 2 * driver.brake.hold();
+    pass(&mut driver, Unspecified);
+    assert!(driver.brake.holds());
+}
+
+#[test]
 fn l6_a_deletion_that_the_watch_does_not_show_counts_once() {
     let mut driver = Driver::new();
     let nodes = cluster(2, 2);
