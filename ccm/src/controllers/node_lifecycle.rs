@@ -383,6 +383,7 @@ impl Lifecycle {
             nodes: &nodes,
             may_delete: may_delete && self.may_delete(session),
             power_state: offered.is_some_and(|instances| instances.power_state),
+            deadline: session.deadlines.lookup,
             start,
             now,
             wall: (self.context().wall)(),

@@ -22,7 +22,7 @@ use crate::core::Fence;
 use crate::provider::ProviderStatus;
 use crate::writes::{EventSink, Writes};
 
-pub(crate) use cloud::{Cloud, Instead, ListingEnd, Zones};
+pub(crate) use cloud::{Cloud, Instead, ListingEnd, State as CloudState, Zones};
 pub(crate) use faults::{Fault, Faults};
 
 /// The Nodes of a cluster.

@@ -138,7 +138,9 @@ impl Evidence {
         let mut rounds = 0;
         let vouched = loop {
             let now = Instant::now();
-            self.claims.retain(|claim| !plan::is_too_old(claim, now));
+            let deadline = session.deadlines.lookup;
+            self.claims
+                .retain(|claim| !plan::is_too_old(claim, deadline, now));
             let vouched = plan::vouched_until(&answers, none_ready);
             if vouched.is_some() && !planted!(WitnessesVouchOnce) {
                 // Claims that came later, also in the next pass, may have other witnesses.

@@ -131,6 +131,7 @@ fn passes(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
             nodes: &nodes,
             may_delete: true,
             power_state: true,
+            deadline: Duration::from_mins(1),
             start: now,
             now,
             wall: Timestamp::from_second(1_000_000).expect("a time"),

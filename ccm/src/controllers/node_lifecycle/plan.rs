@@ -85,6 +85,8 @@ pub(super) struct Findings<'a> {
     pub(super) may_delete: bool,
     /// The provider can report STOPPED.
     pub(super) power_state: bool,
+    /// The deadline of a lookup.
+    pub(super) deadline: Duration,
     /// When the pass began.
     pub(super) start: Instant,
     pub(super) now: Instant,
@@ -462,7 +464,7 @@ impl Ledger {
                 if other_condition {
                     absence.break_row();
                 }
-                absence.answered(witnessed, self.longest_step, now);
+                absence.answered(witnessed, self.longest_step, found);
                 again = !absence.is_enough();
             }
             // A failed lookup or an unknown state breaks the row. The absence keeps its time.

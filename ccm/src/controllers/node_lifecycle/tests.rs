@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Memory, Metrics, run};
 use crate::controller::LoopContext;
-use crate::controllers::node::testing::{Cloud, FakeApi};
+use crate::controllers::node::testing::{Cloud, CloudState, FakeApi};
 use crate::provider::testing::{InMemory, Running, maintained_probed};
 use crate::provider::{Hint, PROBE_PERIOD};
 
@@ -70,8 +70,16 @@ impl Looping {
         probe_period: Duration,
         offer: impl FnOnce(&mut api::InstanceCapability),
     ) -> (Self, Cloud) {
+        Self::start_with(nodes, probe_period, |cloud| offer(&mut cloud.offered)).await
+    }
+
+    async fn start_with(
+        nodes: usize,
+        probe_period: Duration,
+        change: impl FnOnce(&mut CloudState),
+    ) -> (Self, Cloud) {
         let (api, cloud) = (FakeApi::default(), Cloud::new());
-        offer(&mut cloud.state().offered);
+        change(&mut cloud.state());
         for i in 0..nodes {
             api.put(&node(i, "True"));
         }

@@ -53,6 +53,7 @@ pub(crate) struct State {
     pub(crate) per_node: Duration,
     pub(crate) probe: api::ProbeState,
     pub(crate) offered: api::InstanceCapability,
+    pub(crate) deadlines: api::DeadlineHints,
     /// The parts of Nodes that the provider reads.
     pub(crate) projection: api::NodeProjection,
     /// The Nodes of each LookupInstances, by name.
@@ -92,6 +93,7 @@ impl Cloud {
                 power_state: true,
                 max_in_flight: Some(8),
             },
+            deadlines: api::DeadlineHints::default(),
             projection: api::NodeProjection::default(),
             lookups: Vec::new(),
             times: Vec::new(),
@@ -229,9 +231,11 @@ impl ProviderService for Cloud {
         &self,
         _request: Request<api::InitializeRequest>,
     ) -> Answer<api::InitializeResponse> {
-        self.state().initialized += 1;
+        let mut state = self.state();
+        state.initialized += 1;
         let initialized = api::Initialized {
             cloud_scope: "account 1".to_owned(),
+            deadline_hints: Some(state.deadlines),
             ..api::Initialized::default()
         };
         Ok(Response::new(api::InitializeResponse {

@@ -17,18 +17,18 @@ use crate::core::is_ready;
 use crate::planted::planted;
 use crate::provider::CallErrorCode;
 
-/// An ABSENT to an older question does not count. The calls about a batch, a part of it, and a
-/// witness may each take a minute.
-pub(super) const OLDEST_ANSWER: Duration = Duration::from_mins(3);
+/// An ABSENT to an older question does not count. In deadlines of a lookup: the calls about a batch,
+/// a part of it, and a witness may each take one.
+pub(super) const OLDEST_ANSWER: u32 = 3;
 
 /// Whether this is an ABSENT that needs a witness.
 pub(in super::super) fn is_claim(answer: &Answer) -> bool {
     answer.state() == Absent && !is_ready(&answer.node)
 }
 
-/// Whether the ccm asked the question too long ago.
-pub(in super::super) fn is_too_old(claim: &Answer, now: Instant) -> bool {
-    now.saturating_duration_since(claim.began) > OLDEST_ANSWER
+/// Whether the ccm asked the question too long ago. `deadline`: that of a lookup.
+pub(in super::super) fn is_too_old(claim: &Answer, deadline: Duration, now: Instant) -> bool {
+    now.saturating_duration_since(claim.began) > deadline * OLDEST_ANSWER
 }
 
 /// The time of the last answer that vouches for the provider: it recognises a Ready Node there. If
@@ -120,8 +120,8 @@ fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
 /// A Node is due after this many ABSENT answers in a row.
 const ENOUGH: u32 = 2;
 /// If an ABSENT comes later than this and the longest step after the previous one, it starts a new
-/// row.
-pub(super) const LONGEST_PENDING: Duration = Duration::from_mins(10);
+/// row. In deadlines of a lookup.
+pub(super) const LONGEST_PENDING: u32 = 10;
 /// The longest pause before the ccm asks about a Node again, in periods. A slow answer, the brake,
 /// refused credentials or THROTTLED can make it longer.
 pub(crate) const MOST_PERIODS: u32 = 6;
@@ -164,9 +164,15 @@ pub(super) struct Known {
 impl Absence {
     /// Takes an ABSENT of a valid pass. Of the time since the last ABSENT, at most `longest_step`
     /// counts.
-    pub(super) fn answered(&mut self, witnessed: bool, longest_step: Duration, now: Instant) {
+    pub(super) fn answered(
+        &mut self,
+        witnessed: bool,
+        longest_step: Duration,
+        found: &Findings<'_>,
+    ) {
+        let now = found.now;
         let since = |last: Instant| now.saturating_duration_since(last);
-        let longest = LONGEST_PENDING + longest_step;
+        let longest = found.deadline * LONGEST_PENDING + longest_step;
         if self.last.is_some_and(|last| since(last) > longest) {
             self.break_row();
         }

@@ -17,6 +17,8 @@ use crate::provider::{CallError, CallErrorCode};
 // Written out, because users tolerate this taint.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const PERIOD: Duration = Duration::from_secs(5);
+/// The deadline of a lookup.
+const DEADLINE: Duration = Duration::from_mins(1);
 
 fn wall() -> Timestamp {
     Timestamp::from_second(1_000_000).unwrap()
@@ -69,6 +71,7 @@ struct Driver {
     now: Instant,
     may_delete: bool,
     power_state: bool,
+    deadline: Duration,
     pending: BTreeSet<String>,
     /// The provider IDs in the answers, by Node. Other answers have none.
     ids: BTreeMap<&'static str, &'static str>,
@@ -86,6 +89,7 @@ impl Driver {
             now: Instant::now(),
             may_delete: true,
             power_state: true,
+            deadline: DEADLINE,
             pending: BTreeSet::new(),
             ids: BTreeMap::new(),
         }
@@ -134,6 +138,7 @@ impl Driver {
             nodes: after,
             may_delete: self.may_delete,
             power_state: self.power_state,
+            deadline: self.deadline,
             start: self.now,
             now: self.now,
             wall: wall(),
@@ -312,8 +317,11 @@ fn l6_absent_needs_a_witness_whose_answer_is_no_older() {
     let early = answer(&nodes[1], Running, 3);
     let both = [answer(&nodes[1], Running, 6), early];
     assert_eq!(vouched_until(&both, false), Some(both[0].at));
-    assert!(!is_too_old(&claim, now + OLDEST_ANSWER));
-    assert!(is_too_old(&claim, now + OLDEST_ANSWER + PERIOD));
+    for deadline in [DEADLINE, 5 * DEADLINE] {
+        let oldest = deadline * OLDEST_ANSWER;
+        assert!(!is_too_old(&claim, deadline, now + oldest));
+        assert!(is_too_old(&claim, deadline, now + oldest + PERIOD));
+    }
 }
 
 type Between = fn(&mut Driver, &[Arc<Node>]);
@@ -349,7 +357,8 @@ fn m10_an_answer_that_is_still_to_come_neither_counts_nor_breaks_the_row() {
         driver.pass(nodes, Running);
         driver.may_delete = true;
     };
-    let ages: Between = |driver, _| driver.now += LONGEST_PENDING + Duration::from_mins(1);
+    let ages: Between =
+        |driver, _| driver.now += DEADLINE * LONGEST_PENDING + Duration::from_mins(1);
     for between in [void, degraded, ages] {
         let mut driver = Driver::new();
         let absent = |node: &Node| {

@@ -102,6 +102,24 @@ async fn m10_a_provider_that_is_slow_is_waited_for() {
     }
 }
 
+/// The provider raises the deadline of its lookups.
+#[tokio::test(start_paused = true)]
+async fn m10_a_lookup_may_take_as_long_as_its_deadline() {
+    for minutes in [4, 14] {
+        let takes = Duration::from_mins(minutes);
+        let (looping, _) = Looping::start_with(20, PROBE_PERIOD, |cloud| {
+            let deadline = takes + DEADLINE;
+            cloud.delay = takes;
+            cloud.deadlines.lookup = Some(deadline.try_into().unwrap());
+        })
+        .await;
+        looping.down([3], api::InstanceState::Absent);
+        // The Node, its witness, and both again.
+        let took = looping.until("deleted", |this| this.left() == 19).await;
+        assert!(took <= 3 * takes + 3 * PERIOD, "{took:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn m10_one_call_at_a_time_is_enough() {
     let (looping, cloud) = Looping::start_offering(40, |offered| {

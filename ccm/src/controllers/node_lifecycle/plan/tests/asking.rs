@@ -42,6 +42,7 @@ impl Driver {
             nodes,
             may_delete: self.may_delete,
             power_state: self.power_state,
+            deadline: self.deadline,
             start: self.now,
             now: self.now,
             wall: wall(),
@@ -124,13 +125,21 @@ fn l7_a_hint_makes_a_node_due_at_once_also_while_it_is_asked_about() {
 
 #[test]
 fn l6_absent_answers_ten_minutes_apart_belong_together_and_no_longer_ones() {
-    for (more, deleted) in [(Duration::ZERO, 1), (Duration::from_millis(1), 0)] {
+    let moment = Duration::from_millis(1);
+    // The longer the deadline of a lookup, the later an answer may come.
+    for (deadline, more, deleted) in [
+        (DEADLINE, Duration::ZERO, 1),
+        (DEADLINE, moment, 0),
+        (5 * DEADLINE, Duration::ZERO, 1),
+        (5 * DEADLINE, moment, 0),
+    ] {
         let mut driver = Driver::new();
+        driver.deadline = deadline;
         let nodes = cluster(3, 1);
         driver.reported(&nodes, Absent, AT_ONCE);
-        driver.now += LONGEST_PENDING + Duration::from_mins(1) + more;
+        driver.now += deadline * LONGEST_PENDING + Duration::from_mins(1) + more;
         let pass = driver.reported(&nodes, Absent, AT_ONCE);
-        assert_eq!(pass.delete.len(), deleted, "{more:?}");
+        assert_eq!(pass.delete.len(), deleted, "{deadline:?} {more:?}");
     }
 }
 
@@ -334,6 +343,7 @@ fn m10_where_one_node_is_asked_about_for_all_they_take_turns() {
             nodes: &nodes,
             may_delete: true,
             power_state: false,
+            deadline: DEADLINE,
             start: driver.now,
             now: driver.now,
             wall: wall(),
