@@ -304,7 +304,8 @@ impl Lifecycle {
         let answers = self.context().stop.run_until_cancelled(asking).await?;
         let Some(answers) = answers else {
             passes.give_up();
-            passes.reported.pass(self, &Pass::default());
+            let absent = passes.ledger.absent();
+            passes.reported.pass(self, &Pass::default(), absent);
             return None;
         };
         // A pass belongs to one session.
@@ -395,7 +396,8 @@ impl Lifecycle {
         if pass.void.is_some() {
             passes.give_up();
         }
-        passes.reported.pass(self, &pass);
+        let absent = passes.ledger.absent();
+        passes.reported.pass(self, &pass, absent);
         let (context, with_taint) = (self.context(), plan::with_shutdown_taint);
         act::change_taints(context, &pass.taint, with_taint, "set").await;
         if !pass.delete.is_empty() {

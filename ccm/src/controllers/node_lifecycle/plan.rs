@@ -480,6 +480,12 @@ impl Ledger {
         known.plan(answer, again, self.period, found);
     }
 
+    /// How many Nodes are reported gone, without those that the ccm is deleting.
+    pub(super) fn absent(&self) -> usize {
+        let absences = self.absences.values();
+        absences.filter(|absence| !absence.sent).count()
+    }
+
     /// The next ABSENT of each Node begins a new row.
     pub(super) fn break_rows(&mut self) {
         for absence in self.absences.values_mut() {

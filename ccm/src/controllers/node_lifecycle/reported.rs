@@ -40,8 +40,8 @@ pub(super) enum Stays<'a> {
 }
 
 impl Reported {
-    /// Reports the result of a pass.
-    pub(super) fn pass(&mut self, lifecycle: &Lifecycle, pass: &Pass) {
+    /// Reports the result of a pass. `absent`: how many Nodes are reported gone, and stay.
+    pub(super) fn pass(&mut self, lifecycle: &Lifecycle, pass: &Pass, absent: usize) {
         let (provider, metrics) = (&lifecycle.context().provider, &lifecycle.metrics);
         let void = pass.void.as_ref().or(pass.failed.as_ref());
         if let Some(reason) = void {
@@ -54,10 +54,12 @@ impl Reported {
         }
         self.void = void.is_some();
         if pass.void.is_none() {
-            metrics.held(provider, pass.held.len());
             self.shared(lifecycle, &pass.shared);
         }
-        if !lock(&lifecycle.brake).holds() {
+        // Also if none of them is due just now, for example because the provider is DEGRADED.
+        let holds = lock(&lifecycle.brake).holds();
+        metrics.held(provider, if holds { absent } else { 0 });
+        if !holds {
             self.brake = None;
         }
         // The brake may have begun to hold in an earlier term.

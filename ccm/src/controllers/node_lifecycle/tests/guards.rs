@@ -59,6 +59,51 @@ async fn l6_a_mass_absence_is_held_and_said() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn l6_the_status_page_counts_the_held_nodes_as_long_as_the_brake_holds() {
+    let second = Duration::from_secs(1);
+    let (looping, cloud) = Looping::start_probed(100, second, |_| {}).await;
+    looping.down(0..40, api::InstanceState::Absent);
+    let told = |this: &Looping| {
+        let lines = this.metrics.status_lines().concat();
+        lines.contains("holds back 40 Nodes")
+    };
+    looping.until("held", told).await;
+    let still = async |what: &str| {
+        for _ in 0..15 {
+            tokio::time::sleep(PERIOD).await;
+            assert!(
+                told(&looping),
+                "{what}: {:?}",
+                looping.metrics.status_lines()
+            );
+        }
+    };
+    cloud.state().probe = api::ProbeState::Degraded;
+    still("the provider is DEGRADED").await;
+    cloud.state().probe = api::ProbeState::Ready;
+    still("it is READY again").await;
+    cloud
+        .state()
+        .poison
+        .extend((0..100).map(|i| format!("n{i:04}")));
+    still("all lookups fail").await;
+    cloud.state().poison.clear();
+    still("they succeed again").await;
+    // The provider recognises no Ready Node.
+    let ready = (40..100).map(|i| (format!("n{i:04}"), api::InstanceState::Absent));
+    cloud.state().states.extend(ready);
+    let voids = looping.metrics.voids("mock");
+    still("the passes are void").await;
+    assert!(looping.metrics.voids("mock") > voids);
+    cloud
+        .state()
+        .states
+        .retain(|name, _| name.as_str() < "n0040");
+    still("they are valid again").await;
+    assert_eq!(looping.left(), 100);
+}
+
+#[tokio::test(start_paused = true)]
 async fn l6_the_brake_outlives_the_loop() {
     let mut looping = Looping::start(100).await;
     // In the first window of a term only the floor applies.
