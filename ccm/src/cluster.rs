@@ -81,8 +81,8 @@ impl Cluster {
             let client = client.clone();
             tasks.spawn(async move { services.watch(client, seed.wrapping_add(1)).await });
         }
-        if cluster.watched.service_cidrs {
-            let (client, ranges) = (client.clone(), cluster.service_cidrs.clone());
+        if let Some(ranges) = cluster.watched_service_cidrs().cloned() {
+            let client = client.clone();
             tasks.spawn(async move { ranges.watch(client, seed.wrapping_add(2)).await });
         }
         cluster
@@ -106,8 +106,8 @@ impl Cluster {
         if let Some(services) = self.watched_services() {
             services.synced().await;
         }
-        if self.watched.service_cidrs {
-            self.service_cidrs.synced_or_refused().await;
+        if let Some(ranges) = self.watched_service_cidrs() {
+            ranges.synced_or_refused().await;
         }
     }
 
@@ -117,6 +117,11 @@ impl Cluster {
 
     pub(crate) fn watched_services(&self) -> Option<&Store<Service>> {
         self.watched.services.then_some(&self.services)
+    }
+
+    pub(crate) fn watched_service_cidrs(&self) -> Option<&Store<ServiceCIDR>> {
+        let watched = self.watched.service_cidrs;
+        watched.then_some(&self.service_cidrs)
     }
 }
 

@@ -106,6 +106,8 @@ struct Shared {
     renewed: watch::Sender<Option<Instant>>,
     /// The holder in the last read, if it is another process.
     other: Mutex<Option<Other>>,
+    /// For people: why the last attempt to take the Lease failed. `None`: it did not.
+    complaint: Mutex<Option<String>>,
 }
 
 /// Another process that holds the Lease, and when the Lease expires by the local clock unless it
@@ -146,6 +148,7 @@ impl Elector {
             uid: Mutex::default(),
             renewed: watch::Sender::default(),
             other: Mutex::default(),
+            complaint: Mutex::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -194,6 +197,11 @@ impl Elector {
         ))
     }
 
+    /// For people: why the last attempt to take the Lease failed. `None`: it did not.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        lock(&self.shared.complaint).clone()
+    }
+
     /// Whether a leader renews in time (B-M4). A standby is always healthy.
     pub(crate) fn health(&self) -> Result<(), String> {
         let Some(renewed) = *self.shared.renewed.borrow() else {
@@ -221,7 +229,6 @@ impl Elector {
         let shared = &self.shared;
         let mut observed = None;
         let mut reported = String::new();
-        let mut complaint = String::new();
         loop {
             // This process does not read the Lease while it waits here.
             *lock(&shared.other) = None;
@@ -233,7 +240,7 @@ impl Elector {
             let mut wake = Wake::new(shared.api.clone(), &shared.config.resource_name);
             while !stop.is_cancelled() && *standing.borrow() {
                 let attempt = shared.attempt(&mut observed, &mut reported).await;
-                shared.complain(&attempt, &mut complaint);
+                shared.complain(&attempt);
                 let next = match attempt {
                     Ok(Attempt::Held(lease, start)) => {
                         if let Some(term) = Term::begin(Arc::clone(shared), *lease, start) {
@@ -313,24 +320,24 @@ impl Shared {
 
     /// Warns why this process cannot take the Lease. Logs repeats of the same reason at DEBUG, until
     /// an attempt succeeds or the reason changes.
-    fn complain(&self, attempt: &Result<Attempt, AttemptError>, said: &mut String) {
+    fn complain(&self, attempt: &Result<Attempt, AttemptError>) {
         let Err(trouble) = attempt else {
-            said.clear();
+            *lock(&self.complaint) = None;
             return;
         };
         let config = &self.config;
         let (namespace, lease) = (&config.resource_namespace, &config.resource_name);
-        let text = trouble.to_string();
-        if *said == text {
-            tracing::debug!(
-                namespace,
-                lease,
-                error = text,
-                "cannot read or take the Lease"
-            );
+        let (error, refusal) = (trouble.to_string(), trouble.refusal());
+        let text = match &refusal {
+            Some(refused) => format!("the API server answers, but refuses the Lease: {refused}"),
+            None => format!("cannot read or take the Lease: {error}"),
+        };
+        let said = lock(&self.complaint).replace(text.clone());
+        if said == Some(text) {
+            tracing::debug!(namespace, lease, error, "cannot read or take the Lease");
             return;
         }
-        match trouble.refusal() {
+        match refusal {
             Some(refused) => {
                 tracing::warn!(namespace, lease, %refused, "the API server answers, but refuses the Lease: this process cannot lead");
             }
@@ -338,12 +345,11 @@ impl Shared {
                 tracing::warn!(
                     namespace,
                     lease,
-                    error = text,
+                    error,
                     "cannot read or take the Lease; retrying"
                 );
             }
         }
-        *said = text;
     }
 
     /// The wall time of `at`, in whole seconds, for people.

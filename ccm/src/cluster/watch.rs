@@ -51,6 +51,14 @@ impl<K> Store<K> {
         let why = self.trouble();
         Err(why.unwrap_or_else(|| "the first list is not complete yet".to_owned()))
     }
+
+    /// For `/readyz`, if the ccm does not need the kind: a refused list counts as ready.
+    pub(crate) fn ready_or_refused(&self) -> Result<(), String> {
+        if *self.shared.first.borrow() == First::Refused {
+            return Ok(());
+        }
+        self.ready()
+    }
 }
 
 impl<K> Store<K>

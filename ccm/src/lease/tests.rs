@@ -135,6 +135,27 @@ async fn b_m3_a_standby_says_who_leads_and_when_it_may_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn n13_a_standby_says_why_it_cannot_take_the_lease_until_it_can() {
+    let sim = Sim::new();
+    let refusing = Faults {
+        refuse: 2.0,
+        ..NEAR
+    };
+    let a = candidate(&sim, "a", refusing, 1);
+    assert_eq!(a.elector.complaint(), None);
+    let led = timeout(Duration::from_secs(10), a.lead()).await;
+    assert!(led.is_err());
+    let said = a.elector.complaint().unwrap();
+    assert!(
+        said.starts_with("cannot read or take the Lease: "),
+        "{said}"
+    );
+    a.wire.set(NEAR);
+    let _term = a.lead_within(10.0).await;
+    assert_eq!(a.elector.complaint(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_m3_created_when_absent_and_renewed() {
     let sim = Sim::new();
     let a = candidate(&sim, "a", NEAR, 1);

@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::identity::Identity;
 use super::lead::{End, LeaseLoops, Memories, Migration};
 use super::{LoopMetrics, RunError, clouds, identity, scope};
 use crate::controller::LoopContext;
@@ -24,6 +25,7 @@ pub(super) struct Candidate<'a> {
     pub(super) elector: Option<&'a Elector>,
     pub(super) migration: Option<&'a Migration>,
     pub(super) memories: Memories,
+    pub(super) identity: &'a Identity,
     pub(super) metrics: &'a LoopMetrics,
     pub(super) shutdown: &'a CancellationToken,
     pub(super) provider_metrics: &'a provider::Metrics,
@@ -36,11 +38,12 @@ impl Candidate<'_> {
     pub(super) async fn work(&self) -> Result<(), RunError> {
         let (context, shutdown) = (&self.main.context, self.shutdown);
         // A replica that cannot work yet does not take the Lease from one that can.
-        let identity = identity::initialize_request(&context.watch_client, &context.config);
+        let (client, config) = (&context.watch_client, &context.config);
+        let request = identity::initialize_request(client, config, self.identity);
         let request = tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(()),
-            request = identity => Arc::new(request),
+            request = request => Arc::new(request),
         };
         tokio::select! {
             biased;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::args::{Config, LeaderElectionConfig};
 use crate::core::Fence;
+use crate::core::text::plain;
 use crate::lease::Elector;
 use crate::serve::{Health, Probe};
 
@@ -64,25 +65,25 @@ impl Leases {
         }
     }
 
-    /// For people: one line for each Lease, which says whether this process leads.
+    /// For people: one line for each Lease, which says whether this process leads, else why not.
     pub(super) fn text(&self) -> String {
         let identity = self
             .elector
             .as_ref()
             .map_or("without election", Elector::identity);
         let mut text = format!("leader election: {identity} {}", leads(&self.fence));
-        let behind = self.elector.as_ref().and_then(Elector::stands_behind);
-        if let Some(behind) = behind.filter(|_| self.fence.check().is_err()) {
-            let _ = write!(text, ": {behind}");
+        if let Some(elector) = &self.elector {
+            text.push_str(&why_not(&self.fence, elector));
         }
         text.push('\n');
         if let Some((fence, elector)) = &self.migration {
             let _ = writeln!(
                 text,
-                "leader migration, Lease {}: {} {}",
+                "leader migration, Lease {}: {} {}{}",
                 elector.reference().name.unwrap_or_default(),
                 elector.identity(),
-                leads(fence)
+                leads(fence),
+                why_not(fence, elector)
             );
         }
         text
@@ -95,4 +96,16 @@ fn leads(fence: &Fence) -> &'static str {
     } else {
         "stands by"
     }
+}
+
+/// Why this process does not lead, as far as it knows.
+fn why_not(fence: &Fence, elector: &Elector) -> String {
+    if fence.check().is_ok() {
+        return String::new();
+    }
+    let reasons = [elector.stands_behind(), elector.complaint()];
+    let reasons = reasons.into_iter().flatten();
+    // The API server's text may hold a line break.
+    let parts = reasons.map(|why| format!(": {}", plain(&why)));
+    parts.collect::<Vec<_>>().concat()
 }

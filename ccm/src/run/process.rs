@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::candidate::Candidate;
+use super::identity::Identity;
 use super::lead::{LeaseLoops, Memories, Migration, Own};
 use super::leases::Leases;
 use super::metrics::Metrics;
@@ -33,6 +34,7 @@ pub(super) struct Process {
     clients: KubeClients,
     events: EventSink,
     cluster: Cluster,
+    identity: Identity,
     leases: Leases,
     provider: Provider,
 }
@@ -129,6 +131,7 @@ impl Process {
             clients,
             events,
             cluster,
+            identity: Identity::default(),
             leases,
             provider,
         })
@@ -153,13 +156,14 @@ impl Process {
             let keeping = async move { authorities.keep(authentication).await };
             tasks.authorities.spawn(keeping);
             let page = Page {
+                health: self.health.clone(),
                 provider: Arc::clone(&self.provider.name),
                 status: status.clone(),
                 leases: self.leases.clone(),
                 node_lifecycle: self.metrics.loops.node_lifecycle.clone(),
                 route: self.metrics.loops.route.clone(),
             };
-            health::checks(&self.health, &self.cluster, &page);
+            health::checks(&self.cluster, &self.identity, &page);
             let site = serve::Site {
                 status: Arc::new(move || page.text()),
                 health: self.health.clone(),
@@ -191,6 +195,7 @@ impl Process {
             elector: self.leases.elector.as_ref(),
             migration: migration.as_ref(),
             memories: Memories::default(),
+            identity: &self.identity,
             metrics: &self.metrics.loops,
             shutdown: &deps.shutdown,
             provider_metrics: &self.metrics.provider,

@@ -8,12 +8,14 @@ use tokio::sync::watch;
 use super::leases::Leases;
 use crate::core::text::plain;
 use crate::provider::{ProviderStatus, probe_word};
+use crate::serve::{Health, Probe};
 
 /// The sources of the page.
 pub(super) struct Page {
     pub(super) provider: Arc<str>,
     pub(super) status: watch::Receiver<ProviderStatus>,
     pub(super) leases: Leases,
+    pub(super) health: Health,
     pub(super) node_lifecycle: crate::controllers::node_lifecycle::Metrics,
     pub(super) route: crate::controllers::route::Metrics,
 }
@@ -23,6 +25,13 @@ impl Page {
     pub(super) fn text(&self) -> String {
         let mut page = self.leases.text();
         let mut lines = vec![provider(&self.provider, &self.status.borrow())];
+        let checks = self.health.results(Probe::Ready).into_iter();
+        // The provider's line says more than its check.
+        let failed = checks.filter(|(name, _)| **name != *self.provider_check());
+        lines.extend(failed.filter_map(|(name, result)| {
+            let why = result.err()?;
+            Some(format!("not ready: {name}: {why}"))
+        }));
         lines.extend(self.node_lifecycle.status_lines());
         lines.extend(self.route.status_lines());
         for line in lines {
@@ -31,6 +40,11 @@ impl Page {
             page.push('\n');
         }
         page
+    }
+
+    /// The name of the provider's check in `/readyz`.
+    pub(super) fn provider_check(&self) -> String {
+        format!("provider-{}", self.provider)
     }
 }
 
@@ -67,24 +81,56 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cloud_provider_api::v1alpha1 as api;
+    use std::sync::atomic::{AtomicU16, Ordering};
+    use std::time::Duration;
 
+    use cloud_provider_api::v1alpha1 as api;
+    use serde_json::json;
+    use tokio::time::{sleep, timeout};
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::identity::Identity;
     use super::*;
+    use crate::cluster::Cluster;
     use crate::core::Fence;
     use crate::lease::Elector;
 
-    fn elector(name: &str, fence: &Fence) -> Elector {
+    fn config() -> crate::args::Config {
         use clap::Parser as _;
-        let unasked = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
-        });
         let args = crate::args::Args::try_parse_from(["ccm"]).unwrap();
+        args.into_config().unwrap()
+    }
+
+    fn elector(name: &str, fence: &Fence) -> Elector {
+        elector_at(&api_server(|_| None), name, fence)
+    }
+
+    /// An API server that fails each request with this code and message; `None`: it never answers.
+    fn api_server(
+        answers: impl Fn(&str) -> Option<(u16, &'static str)> + Send + 'static,
+    ) -> kube::Client {
+        use kube::client::Body;
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let answer = answers(request.uri().path());
+            async move {
+                let Some((code, message)) = answer else {
+                    return std::future::pending().await;
+                };
+                let status = json!({"status": "Failure", "code": code, "message": message});
+                let status = Body::from(status.to_string().into_bytes());
+                http::Response::builder().status(code).body(status)
+            }
+        });
+        kube::Client::new(server, "default")
+    }
+
+    fn elector_at(client: &kube::Client, name: &str, fence: &Fence) -> Elector {
         let election = crate::args::LeaderElectionConfig {
             resource_name: name.to_owned(),
-            ..args.into_config().unwrap().leader_election
+            ..config().leader_election
         };
         Elector::new(
-            kube::Client::new(unasked, "default"),
+            client.clone(),
             election,
             "host_1".to_owned(),
             fence.clone(),
@@ -107,6 +153,7 @@ mod tests {
                 fence: main,
                 migration: Some((second.clone(), elector("cloud-migration", &second))),
             },
+            health: Health::default(),
             node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(&mut registry),
             route: route.clone(),
         };
@@ -131,6 +178,58 @@ mod tests {
         assert!(!without.text().contains("migration"));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn n13_the_page_and_readyz_say_why_a_replica_cannot_lead() {
+        let code = Arc::new(AtomicU16::new(500));
+        let of_ranges = Arc::clone(&code);
+        let client = api_server(move |path| match path.rsplit_once('/')?.1 {
+            "servicecidrs" => Some((of_ranges.load(Ordering::Relaxed), "etcd is away")),
+            "cloud-controller-manager" => Some((
+                403,
+                "leases.coordination.k8s.io \"l\" is forbidden: User \"u\" cannot get resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"kube-system\"",
+            )),
+            _ => None,
+        });
+        let mut registry = prometheus_client::registry::Registry::default();
+        let fence = Fence::closed();
+        let elector = elector_at(&client, "cloud-controller-manager", &fence);
+        let page = Page {
+            provider: "mock".into(),
+            status: watch::Sender::new(ProviderStatus::default()).subscribe(),
+            leases: Leases {
+                elector: Some(elector.clone()),
+                fence,
+                migration: None,
+            },
+            health: Health::default(),
+            node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(&mut registry),
+            route: crate::controllers::route::Metrics::register(&mut registry),
+        };
+        let mut tasks = tokio::task::JoinSet::new();
+        let cluster = Cluster::start(&client, 1, &config(), &mut tasks);
+        super::super::health::checks(&cluster, &Identity::default(), &page);
+        let standing = watch::Sender::new(true);
+        let stop = CancellationToken::new();
+        let led = elector.acquire(standing.subscribe(), &stop);
+        assert!(timeout(Duration::from_secs(10), led).await.is_err());
+        let text = page.text();
+        for line in [
+            "leader election: host_1 stands by: the API server answers, but refuses the Lease: user \"u\" lacks the right to get leases.coordination.k8s.io/l",
+            "not ready: identity: the API server has not answered yet",
+            "not ready: nodes: the first list is not complete yet",
+            "not ready: servicecidrs: ",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(text.contains("etcd is away"), "{text}");
+        assert!(!text.contains("not ready: provider-mock"), "{text}");
+        // The ccm does not wait for an optional kind that it may not read.
+        code.store(403, Ordering::Relaxed);
+        sleep(Duration::from_mins(1)).await;
+        let text = page.text();
+        assert!(!text.contains("servicecidrs"), "{text}");
+    }
+
     /// Finding B10.
     #[test]
     fn no_line_of_the_page_is_a_providers() {
@@ -151,6 +250,7 @@ mod tests {
                 fence: Fence::closed(),
                 migration: None,
             },
+            health: Health::default(),
             node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(&mut registry),
             route: crate::controllers::route::Metrics::register(&mut registry),
         };

@@ -29,7 +29,8 @@ pub(crate) enum Probe {
     /// `/healthz`: whether the process does its work. A leader that cannot renew the Lease does
     /// not.
     Health,
-    /// `/readyz`: whether the caches are synced and the provider is connected.
+    /// `/readyz`: whether the cluster's identity is read, the caches are synced and the provider is
+    /// connected.
     Ready,
 }
 
