@@ -7,6 +7,7 @@ mod clients;
 mod endpoints;
 mod review;
 mod strangers;
+mod webhooks;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

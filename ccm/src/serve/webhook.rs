@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -35,6 +35,9 @@ use crate::core::registered;
 
 /// The limit for a review in bytes. A volume's annotations may have 256 KiB.
 const BODY_BYTES: usize = 512 * 1024;
+/// The limit for all bodies in memory in bytes, also for those that arrive or wait for their turn.
+/// API servers may ask about a hundred volumes at once: a CSI provisioner makes as many.
+const BYTES_HELD: usize = 32 * BODY_BYTES;
 /// The limit for all reviews in progress in bytes: two of the largest, or many of ordinary size.
 /// A decoded review takes some ten times its bytes.
 const BYTES_AT_ONCE: usize = 2 * BODY_BYTES;
@@ -107,26 +110,23 @@ pub(crate) async fn serve_webhooks(
     site: WebhookSite,
     shutdown: CancellationToken,
 ) {
-    let limits = Limits {
-        // Each may hold a body that waits for its turn.
-        connections: 32,
-        ..Limits::default()
-    };
     let callers = listener.authorities();
     let router = router(site, &callers);
     tokio::select! {
-        () = connections::serve(listener, &router, shutdown, limits) => {}
+        () = connections::serve(listener, &router, shutdown, Limits::default()) => {}
         never = callers.keep_files() => match never {},
     }
 }
 
 fn router(site: WebhookSite, callers: &Authorities) -> Router {
     let mut router = Router::new();
+    let held = Arc::new(Semaphore::new(BYTES_HELD));
     let bytes = Arc::new(Semaphore::new(BYTES_AT_ONCE));
     for (name, review) in site.webhooks {
         let webhook = Webhook {
             name,
             review,
+            held: Arc::clone(&held),
             bytes: Arc::clone(&bytes),
             callers: callers.clone(),
             metrics: site.metrics.clone(),
@@ -140,6 +140,8 @@ fn router(site: WebhookSite, callers: &Authorities) -> Router {
 struct Webhook {
     name: &'static str,
     review: Review,
+    /// One permit for each byte of the bodies in memory.
+    held: Arc<Semaphore>,
     /// One permit for each byte of the bodies under review.
     bytes: Arc<Semaphore>,
     callers: Authorities,
@@ -193,6 +195,8 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
         let why = format!("Content-Type: {media:?} should be \"application/json\"\n");
         return plain(StatusCode::BAD_REQUEST, why);
     }
+    // The semaphores are never closed.
+    let _room = webhook.held.acquire_many(most_bytes(&body)).await;
     let body = match timeout(BODY_TIME, read(body)).await {
         Ok(Ok(body)) => body,
         Ok(Err(refused)) => return refused,
@@ -204,7 +208,6 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
         }
     };
     let permits = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    // The semaphore is never closed.
     let _turn = webhook.bytes.acquire_many(permits).await;
     let left = patience.saturating_sub(started.elapsed());
     match (webhook.review)(body, left).await {
@@ -214,6 +217,14 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
             plain(StatusCode::BAD_REQUEST, format!("{why}\n"))
         }
     }
+}
+
+/// How many bytes of the body [`read`] may take: by its Content-Length, if there is one.
+fn most_bytes(body: &Body) -> u32 {
+    let stated = body.size_hint().upper();
+    let stated = stated.and_then(|bytes| usize::try_from(bytes).ok());
+    let most = stated.map_or(BODY_BYTES, |bytes| bytes.min(BODY_BYTES));
+    u32::try_from(most).unwrap_or(u32::MAX)
 }
 
 async fn read(body: Body) -> Result<Bytes, Response> {

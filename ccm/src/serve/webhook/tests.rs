@@ -140,6 +140,28 @@ async fn b_v1_few_large_reviews_are_worked_on_at_once() {
     assert_eq!(most, BYTES_AT_ONCE);
 }
 
+/// Shows the bound for bodies that do not state their length.
+#[tokio::test(start_paused = true)]
+async fn b_v1_the_bodies_that_wait_for_their_turn_have_a_bound() {
+    let read = Arc::new(AtomicUsize::new(0));
+    let review: Review = Arc::new(|_, _| Box::pin(std::future::pending()));
+    let metrics = WebhookMetrics::register(&mut Registry::default());
+    let webhooks = BTreeMap::from([("slow", review)]);
+    let router = router(WebhookSite { webhooks, metrics }, &anybody());
+    let mut calls = JoinSet::new();
+    for _ in 0..64 {
+        let (router, read) = (router.clone(), Arc::clone(&read));
+        let whole = async move {
+            read.fetch_add(BODY_BYTES, Ordering::Relaxed);
+            Ok::<_, std::io::Error>(Bytes::from(vec![b' '; BODY_BYTES]))
+        };
+        let body = Body::from_stream(futures::stream::once(whole));
+        calls.spawn(async move { send(&router, request("/slow", body)).await.0 });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(read.load(Ordering::Relaxed), BYTES_HELD);
+}
+
 /// Finding B9: a caller that sends no body holds its place no longer than `BODY_TIME`.
 #[tokio::test(start_paused = true)]
 async fn b_v1_a_body_has_to_come_within_five_seconds() {
