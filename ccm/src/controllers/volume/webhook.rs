@@ -109,7 +109,8 @@ impl Webhook {
         match plan::task(volume, provider, sources) {
             Task::LeaveAlone => Ok(None),
             // While nobody knows the provider's sources, the volume may be another driver's.
-            Task::Trust(_) if !matches!(offered, Some(Some(_))) => Ok(None),
+            Task::Trust(_) if offered.is_none() => Err(self.excuse(&status)),
+            Task::Trust(_) if offered == Some(None) => Ok(None),
             Task::Trust(labels) => plan::trusted(volume, provider, &labels),
             Task::Ask(_) if offered == Some(None) => {
                 Err(format!("provider {provider} offers no volumes"))

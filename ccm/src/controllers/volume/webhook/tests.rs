@@ -203,15 +203,19 @@ async fn b_v1_labels_of_a_provisioner_are_believed_only_while_the_sources_are_kn
     let (stored, _) = bench.created(&volume).await;
     assert!(stored["spec"]["nodeAffinity"].is_object());
 
-    let known = bench.running.status.borrow().clone();
-    let mut away = known.clone();
-    away.info = None;
-    let mut without = known;
+    let away = ProviderStatus {
+        message: "no process listens".to_owned(),
+        ..ProviderStatus::default()
+    };
+    let mut without = bench.running.status.borrow().clone();
     let info = without.info.as_mut().map(std::sync::Arc::make_mut);
     info.unwrap().capabilities.as_mut().unwrap().volumes = None;
-    for status in [away, without] {
+    for (status, says) in [(away, Some("no process listens")), (without, None)] {
         bench.webhook.status = watch::channel(status).1;
-        assert_eq!(bench.created(&volume).await, (volume.clone(), None));
+        let (stored, warning) = bench.created(&volume).await;
+        assert_eq!((&stored, warning.is_some()), (&volume, says.is_some()));
+        let warning = warning.unwrap_or_default();
+        assert!(warning.contains(says.unwrap_or_default()), "{warning}");
     }
 }
 
