@@ -72,6 +72,10 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
     if !status.complaint().is_empty() {
         let _ = write!(text, ": {}", status.complaint());
     }
+    // An event may not have the whole command that accepts the claims: it sends people here.
+    if !status.held.is_empty() && status.held != status.complaint() {
+        let _ = write!(text, ": {}", status.held);
+    }
     let refused = status.session.as_ref();
     if let Some(refused) = refused.and_then(|session| session.refused_credentials()) {
         let _ = write!(text, ": {refused}");
@@ -284,5 +288,22 @@ mod tests {
             provider("mock", &refused),
             "provider mock: cloud 1.2, READY, cloud scope \"account 2\" NOT accepted: another scope"
         );
+    }
+
+    #[test]
+    fn s21_the_page_has_the_claims_that_are_not_served_whatever_else_is_wrong() {
+        for (message, words) in [("another scope", "another scope: more"), ("", "more")] {
+            let held = ProviderStatus {
+                info: Some(Arc::default()),
+                probe: api::ProbeState::Ready,
+                message: message.to_owned(),
+                held: "more".to_owned(),
+                ..ProviderStatus::default()
+            };
+            assert_eq!(
+                provider("mock", &held),
+                format!("provider mock:  , READY: {words}")
+            );
+        }
     }
 }
