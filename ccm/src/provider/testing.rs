@@ -143,6 +143,18 @@ pub(crate) fn maintained_probed(
     connector: impl Connector + 'static,
     probe_period: Duration,
 ) -> Running {
+    let annotate = "kubectl annotate lease -n kube-system ccm --overwrite";
+    maintained_as("mock", annotate, connector, probe_period)
+}
+
+/// As [`maintained_probed`], for a provider of this name. `annotate` is the command that annotates
+/// the Lease.
+pub(crate) fn maintained_as(
+    name: &str,
+    annotate: &str,
+    connector: impl Connector + 'static,
+    probe_period: Duration,
+) -> Running {
     let (status, watching) = watch::channel(ProviderStatus::default());
     let (leading, led) = watch::channel(None);
     let (annotations, annotated) = watch::channel(BTreeMap::new());
@@ -165,10 +177,9 @@ pub(crate) fn maintained_probed(
             });
         }
     };
-    let annotate = "kubectl annotate lease -n kube-system ccm --overwrite".to_owned();
     let with = Maintain {
         endpoint: ProviderEndpoint {
-            name: "mock".into(),
+            name: name.into(),
             socket: "/in/memory".into(),
             peer_uid: None,
             accepted_cloud_scope: None,
@@ -179,7 +190,7 @@ pub(crate) fn maintained_probed(
         leading: led,
         status,
         hints: hints.clone(),
-        memory: Memory::new("mock", annotated, Some(annotate), store),
+        memory: Memory::new(name, annotated, Some(annotate.to_owned()), store),
         probe_period,
         max_call_deadline: Duration::from_mins(15),
         metrics: Metrics::register(&mut registry),

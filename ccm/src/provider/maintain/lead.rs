@@ -12,7 +12,6 @@ use super::super::claims::{Counted, judge};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
-use super::super::limits;
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{CallError, Retry, Session};
 use super::{Keeper, changed, client};
@@ -306,14 +305,17 @@ impl Keeper {
                 (true, String::new())
             }
             Verdict::Refused { accepted } => {
-                let flag = format!("start the ccm with --accept-cloud-scope='{scope}'");
+                // The command comes first, and the scope in it only once: nobody must run a command
+                // that an event cuts.
                 let accept = match self.with.memory.accept_scope() {
-                    Some(command) => format!("{command}='{scope}', or {flag}"),
-                    None => flag,
+                    Some(command) => format!(
+                        "{command}='{scope}', or start the ccm with this scope in --accept-cloud-scope"
+                    ),
+                    None => format!("start the ccm with --accept-cloud-scope='{scope}'"),
                 };
-                let message = limits::cut(&format!(
-                    "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; the ccm creates and deletes nothing. To accept it: {accept}. Otherwise give the provider its former credentials"
-                ));
+                let message = format!(
+                    "the provider's credentials reach another cloud scope; the ccm creates and deletes nothing. To accept it: {accept}. Otherwise give the provider its former credentials, for {accepted:?}"
+                );
                 tracing::error!(provider = %self.name, cloud_scope = scope, accepted, "{message}");
                 (false, message)
             }

@@ -6,7 +6,7 @@ use api::watch_changes_response::Change;
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::testing::{InMemory, SCOPE_KEY, maintained};
+use super::super::testing::{InMemory, SCOPE_KEY, maintained, maintained_as};
 use super::super::{CallErrorCode, Hint, Session};
 use super::fake::{Fake, failure};
 use crate::core::Fence;
@@ -217,6 +217,38 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
         .annotations
         .send_replace([(SCOPE_KEY.into(), "account 1".into())].into());
     running.until("refused again", |s| !s.scope_accepted).await;
+}
+
+/// The longest texts: the command fits into an event, and the status has all.
+#[tokio::test(start_paused = true)]
+async fn s20_the_command_that_accepts_a_scope_is_never_cut() {
+    let (lease, name) = ("l".repeat(253), "p".repeat(47));
+    let annotate = format!(
+        "kubectl annotate lease -n {} {lease} --overwrite",
+        "n".repeat(63)
+    );
+    let fake = Fake::new("1");
+    let scope = "s".repeat(253);
+    fake.set(|s| s.scope.clone_from(&scope));
+    let provider = InMemory::running(fake.service());
+    let running = maintained_as(&name, &annotate, provider, Duration::from_secs(10));
+    let (key, former) = (format!("grpc-ccm.io/cloud-scope-{name}"), "f".repeat(253));
+    running
+        .annotations
+        .send_replace([(key.clone(), former.clone())].into());
+    running.lead();
+    let status = running.until("work", |s| s.working().is_some()).await;
+    let message = &status.message;
+    let command = format!("{annotate} {key}='{scope}'");
+    let obstacle = crate::report::Obstacle::of_provider(&name, &status);
+    for event in [
+        format!("provider {name}: {message}"),
+        obstacle.unwrap().in_full(),
+    ] {
+        let end = event.find(&command).unwrap() + command.len();
+        assert!(end < 1_000, "{end}: {event}");
+    }
+    assert!(message.ends_with(&format!("{former:?}")), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
