@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -72,6 +73,53 @@ fn each_suite_of_the_table_is_run_here_and_in_the_workflow_and_is_a_target_of_th
         });
         assert!(found, "no job of ci.yml runs {suite}");
     }
+}
+
+/// The last line and the exit code of `.ci/run` with these arguments. Each suite passes at once,
+/// and the user is not root.
+fn run_as_a_user(arguments: &[&str]) -> (String, Option<i32>) {
+    let checkout = tempfile::tempdir().unwrap();
+    let here = checkout.path();
+    let programs = here.join("programs");
+    for folder in [".ci", "programs", "testenv/control-plane"] {
+        fs::create_dir_all(here.join(folder)).unwrap();
+    }
+    for name in ["run", "affected", "suites"] {
+        let file = Path::new(".ci").join(name);
+        fs::copy(root().join(&file), here.join(&file)).unwrap();
+    }
+    for (name, line) in [("make", "exit 0"), ("id", "echo 1000")] {
+        let program = programs.join(name);
+        fs::write(&program, format!("#!/bin/sh\n{line}\n")).unwrap();
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(here.join(".ci/run"));
+    let command = command
+        .args(arguments)
+        .env("PATH", path)
+        .env_remove("CI_BASE");
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let end = text.lines().next_back().unwrap_or_default().to_owned();
+    (end, output.status.code())
+}
+
+#[test]
+fn a_run_of_all_suites_fails_if_it_leaves_one_out() {
+    let left_out = "; NOT RUN: make e2e (it needs root";
+    let (end, code) = run_as_a_user(&[]);
+    assert!(
+        end.starts_with("=== passed") && end.contains(left_out),
+        "{end}"
+    );
+    assert_eq!(code, Some(0), "{end}");
+    let (end, code) = run_as_a_user(&["all"]);
+    assert!(
+        end.starts_with("=== FAILED") && end.contains(left_out),
+        "{end}"
+    );
+    assert_eq!(code, Some(1), "{end}");
 }
 
 #[test]
