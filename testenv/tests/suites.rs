@@ -26,16 +26,17 @@ fn lines(directory: &Path, program: &str, arguments: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 #[test]
 fn every_tracked_path_concerns_a_suite_and_every_path_of_the_table_exists() {
     let root = root();
     let table = lines(&root, ".ci/affected", &["--paths"]);
     let tracked = lines(&root, "git", &["ls-files"]);
     assert!(tracked.len() > 500 && table.len() > 20, "{table:?}");
-    let is_below = |path: &str, folder: &str| {
-        path.strip_prefix(folder)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     for path in &tracked {
         let found = table.iter().any(|folder| is_below(path, folder));
         assert!(found, "{path} is in no line of .ci/suites");
@@ -44,6 +45,120 @@ fn every_tracked_path_concerns_a_suite_and_every_path_of_the_table_exists() {
         let found = tracked.iter().any(|path| is_below(path, folder));
         assert!(found, "{folder} of .ci/suites does not exist");
     }
+}
+
+/// The path of `file`, which is relative to `folder`, from the root.
+fn from_root(folder: &str, file: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').collect();
+    for part in file.split('/').filter(|part| !part.is_empty()) {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+fn folder_of(file: &str) -> &str {
+    file.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+fn has_type(file: &str, extension: &str) -> bool {
+    Path::new(file)
+        .extension()
+        .is_some_and(|it| it == extension)
+}
+
+/// The paths outside of its folder that a Rust file names: those that it includes, those that it
+/// finds from `CARGO_MANIFEST_DIR`, and the rights that it grants.
+fn named_by(file: &str, text: &str) -> Vec<String> {
+    let member = file.split('/').next().unwrap();
+    let mut named = Vec::new();
+    for (at, _) in text.match_indices("../") {
+        let (before, after) = text.split_at(at);
+        let before = before.trim_end_matches('/');
+        let (Some(before), Some((path, _))) = (before.strip_suffix('"'), after.split_once('"'))
+        else {
+            continue;
+        };
+        let includes = ["include_str!(", "include_bytes!("];
+        let included = includes.iter().any(|it| before.trim_end().ends_with(it));
+        let folder = if included { folder_of(file) } else { member };
+        named.push(from_root(folder, path));
+    }
+    if text.contains("ControlPlane::grant") || text.contains(".grant()") {
+        named.push("deploy/kustomize/base/rbac.yaml".to_owned());
+    }
+    named
+}
+
+/// The sources of a suite, if all of them are in one folder.
+fn sources(suite: &str) -> Option<String> {
+    match suite {
+        "seeds" => Some("simulation/src".to_owned()),
+        "compat-bridge" => Some("ccm/tests/compat".to_owned()),
+        "demo-clouds" => Some("testenv/src/bin/demo".to_owned()),
+        "it" | "lease" | "compat" | "swap" | "bridge" | "clouds" | "e2e" => {
+            Some(format!("ccm/tests/{suite}"))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn each_suite_of_the_table_has_the_paths_that_its_sources_and_its_go_modules_name() {
+    let root = root();
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let (table, makefile) = (read(".ci/suites"), read("Makefile"));
+    let tracked = lines(&root, "git", &["ls-files"]);
+    let mut rows = table
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let all = rows.next().unwrap();
+    assert_eq!(all[0], "all");
+    let mut found = 0;
+    for row in rows {
+        let suite = row[0];
+        let paths = || all[1..].iter().chain(&row[1..]);
+        let of_suite = |file: &str| paths().any(|path| is_below(file, path));
+        let mut named: Vec<(&String, String)> = Vec::new();
+        if let Some(folder) = sources(suite) {
+            let rust = |file: &&String| is_below(file, &folder) && has_type(file, "rs");
+            for file in tracked.iter().filter(rust) {
+                let paths = named_by(file, &read(file));
+                named.extend(paths.into_iter().map(|path| (file, path)));
+            }
+        }
+        let begin = format!("\n{suite}: ");
+        let recipe = makefile.split_once(&begin).map(|(_, rest)| rest);
+        let recipe = recipe.and_then(|rest| rest.split("\n\n").next());
+        if recipe.unwrap().contains("control-plane") {
+            let module = |file: &&String| has_type(file, "mod") && of_suite(file);
+            for file in tracked.iter().filter(module) {
+                let text = read(file);
+                let local = text
+                    .lines()
+                    .filter_map(|line| line.split_once(" => ").map(|(_, to)| to))
+                    .filter(|to| to.starts_with("../"));
+                named.extend(local.map(|to| (file, from_root(folder_of(file), to))));
+            }
+        }
+        for (file, path) in named {
+            // A name can also be of something that the suite makes.
+            if path.is_empty() || !tracked.iter().any(|one| is_below(one, &path)) {
+                continue;
+            }
+            found += 1;
+            // A suite may need only a part of a folder.
+            let known = of_suite(&path) || paths().any(|one| is_below(one, &path));
+            assert!(
+                known,
+                "{suite} of .ci/suites lacks {path}, which {file} names"
+            );
+        }
+    }
+    assert!(found > 20, "{found}");
 }
 
 #[test]
