@@ -362,7 +362,8 @@ fn refused(code: u16) -> Response<Body> {
         429 => "TooManyRequests",
         _ => "InternalError",
     };
-    let mut answer = refuse(StatusCode::from_u16(code).unwrap(), reason);
+    let status = StatusCode::from_u16(code).unwrap();
+    let mut answer = refusal(status, reason, "on purpose");
     if code == 429 {
         let headers = answer.headers_mut();
         headers.insert("retry-after", http::HeaderValue::from_static("2"));
@@ -371,9 +372,13 @@ fn refused(code: u16) -> Response<Body> {
 }
 
 fn refuse(code: StatusCode, reason: &str) -> Response<Body> {
+    refusal(code, reason, reason)
+}
+
+fn refusal(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     respond(
         code,
-        &json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": reason, "code": code.as_u16()}),
+        &json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code.as_u16()}),
     )
 }
 

@@ -19,6 +19,9 @@ type Check = fn(&Seen<'_>);
 
 struct Seen<'a> {
     world: &'a World,
+    /// The number of the first write that failed, and its Service.
+    number: usize,
+    service: &'a str,
     /// The seconds from each attempt at the failed write to the next one.
     gaps: Vec<f64>,
     /// The number of writes beyond those of a life without faults.
@@ -57,6 +60,8 @@ async fn in_each_write(fault: WriteFault, times: usize, checks: &[Check]) {
                 .map(|pair| (pair[1].at - pair[0].at).as_secs_f64());
             let seen = Seen {
                 world: &world,
+                number,
+                service: attempts[first].of.split('/').next().unwrap(),
                 gaps: gaps.take(times).collect(),
                 writes_more: more,
                 what: format!("{what}: {}", attempts[first].of),
@@ -69,8 +74,9 @@ async fn in_each_write(fault: WriteFault, times: usize, checks: &[Check]) {
 }
 
 fn reported(seen: &Seen<'_>) {
+    let about = format!(" default/{}: ", seen.service);
     assert!(
-        has_event(seen.world, &["Warning"]),
+        has_event(seen.world, &["Warning ", &about, "on purpose"]),
         "a Warning event says why: {}: {:?}",
         seen.what,
         seen.world.events.recorded()
@@ -110,7 +116,7 @@ fn no_call_more(seen: &Seen<'_>) {
 fn given_up(seen: &Seen<'_>) {
     let first = seen.gaps.first();
     assert!(
-        first.is_none_or(|gap| *gap >= 10.0),
+        first.is_some_and(|gap| (10.0..22.0).contains(gap)),
         "gives up after 10 s: {}: {:?}",
         seen.what,
         seen.gaps
@@ -198,6 +204,13 @@ async fn fault_service_api_server_hangs() {
 /// does not repeat a write whose result the watch shows; makes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_loses_an_answer() {
+    /// Only after the first write of a Service, that of the finalizer, does the ccm write the same
+    /// object again before the next event.
+    fn first_given_up(seen: &Seen<'_>) {
+        if seen.number <= 2 {
+            given_up(seen);
+        }
+    }
     fn not_again(seen: &Seen<'_>) {
         let lost = seen.writes_more;
         assert_eq!(
@@ -206,7 +219,7 @@ async fn fault_service_api_server_loses_an_answer() {
             seen.what
         );
     }
-    in_each_write(WriteFault::Lost, 1, &[given_up, not_again]).await;
+    in_each_write(WriteFault::Lost, 1, &[first_given_up, not_again]).await;
 }
 
 /// Fault: the API server cuts the watch of Services, or answers 410 Gone to it | sees no change
