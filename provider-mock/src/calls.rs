@@ -38,8 +38,6 @@ pub struct CallEntry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallLog {
     total: u64,
-    /// See [`Cloud::lied`](crate::Cloud::lied).
-    pub(crate) lied: u64,
     by_rpc: BTreeMap<String, (u64, VecDeque<CallEntry>)>,
     /// Calls without an answer yet.
     pub(crate) in_flight: BTreeMap<String, u64>,
@@ -100,7 +98,6 @@ impl CallLog {
     /// Removes all calls from the log except those in flight.
     pub(crate) fn reset(&mut self) {
         self.total = 0;
-        self.lied = 0;
         self.by_rpc.clear();
         self.most_in_flight.clone_from(&self.in_flight);
     }

@@ -63,15 +63,15 @@ enum Work {
 /// The evidence that the ccm received the lie.
 #[derive(Clone, Copy, Debug)]
 enum Met {
-    /// Requests or answers were changed on their way, answers did not come, or frames were added.
+    /// The provider deviated from an honest one: [`Cloud::lied`] counts the deviations.
     Lied,
     /// The provider wrote this to the cloud.
     Wrote(&'static str),
     /// This RPC about this object (any object if empty) had an outcome with this prefix.
     Answered(&'static str, &'static str, &'static str),
-    /// The ccm's report, which only the lie causes.
+    /// The ccm's report, which only the lie causes: only with [`Tells::Told`].
     ByWhatIsTold,
-    /// The ccm gives the provider no occasion to lie, so no answer is changed.
+    /// The ccm gives the provider no occasion to lie, so [`Cloud::lied`] counts nothing.
     Never,
 }
 

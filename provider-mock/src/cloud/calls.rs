@@ -42,12 +42,12 @@ impl Cloud {
             .unwrap_or(0)
     }
 
-    /// How many deviations from an honest provider the layer and the socket in front have made
-    /// since the beginning or the last reset. Examples are a changed or omitted answer, a changed
-    /// request, and a frame of their own. Some do not count, such as delays and garbage on a
-    /// connection, nor do deviations of the provider inside.
+    /// How many deviations from an honest provider the faults and twists have made since the
+    /// beginning or the last reset. Examples are a changed or omitted answer, a changed request, a
+    /// write to the cloud, and a frame of their own. Some do not count, such as delays and garbage
+    /// on a connection.
     pub fn lied(&self) -> u64 {
-        self.state().calls.lied
+        self.mischief().lied
     }
 
     /// Clears the log of calls and the count of writes.
@@ -58,6 +58,7 @@ impl Cloud {
             state.cloud_writes = 0;
             state.writes.clear();
         }
+        self.mischief().lied = 0;
         self.changed();
     }
 
@@ -91,8 +92,9 @@ impl Cloud {
         latency.unwrap_or_default()
     }
 
+    /// The caller may hold the lock of the state, but not that of the mischief.
     pub(crate) fn count_lie(&self) {
-        self.state().calls.lied += 1;
+        self.mischief().lied += 1;
     }
 
     pub(crate) fn end_call(&self, entry: CallEntry) {

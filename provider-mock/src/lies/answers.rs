@@ -35,6 +35,7 @@ pub(crate) fn twist(
                 cloud.mischief().lasting_trouble = Some(trouble.message().to_owned());
             }
             if twists.has(Twist::FailedInitializeForgets) && rpc == "Initialize" {
+                cloud.count_lie();
                 cloud.mischief().forgot_initialize = true;
             }
             return failed(twists, rpc, code, request, answer);

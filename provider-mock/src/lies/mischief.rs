@@ -28,6 +28,8 @@ pub(crate) struct Mischief {
     /// The reason of a permanent DEGRADED in Probe, for the twists after which Probe does not
     /// answer READY again.
     pub(crate) lasting_trouble: Option<String>,
+    /// See [`Cloud::lied`].
+    pub(crate) lied: u64,
 }
 
 impl Mischief {
@@ -45,6 +47,7 @@ impl Mischief {
             self.faults.add(fault.clone());
         }
         self.forgot_initialize = false;
+        self.lied = 0;
     }
 }
 

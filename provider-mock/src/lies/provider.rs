@@ -55,10 +55,13 @@ impl Twisted {
         let instances = &state.objects.instances;
         match instances.look_up(&node.name, node.provider_id.as_deref(), prefixes) {
             Found::Instance(_) => zone,
-            Found::Absent | Found::Pending | Found::Unmanaged => Zone {
-                zone: Some("zone-a".into()),
-                region: Some("region-1".into()),
-            },
+            Found::Absent | Found::Pending | Found::Unmanaged => {
+                self.cloud.count_lie();
+                Zone {
+                    zone: Some("zone-a".into()),
+                    region: Some("region-1".into()),
+                }
+            }
         }
     }
 }
@@ -80,6 +83,9 @@ impl Provider for Twisted {
         request: &InitializeRequest,
     ) -> Result<Initialized, Failure> {
         if self.has(Twist::InitializeAsksNothing) {
+            if self.cloud.weather().failure().is_some() {
+                self.cloud.count_lie();
+            }
             return Ok(self.honest.initialized());
         }
         self.honest.initialize(call, request).await
@@ -87,12 +93,17 @@ impl Provider for Twisted {
 
     fn health(&self) -> Health {
         let lasting_trouble = self.cloud.mischief().lasting_trouble.clone();
-        if let Some(trouble) = lasting_trouble {
-            return Health::degraded(trouble);
-        }
         let health = self.honest.health();
+        if let Some(trouble) = lasting_trouble {
+            let twisted = Health::degraded(trouble);
+            if twisted != health {
+                self.cloud.count_lie();
+            }
+            return twisted;
+        }
         match self.cloud.weather().failure() {
             Some(failure) if health == Health::ready() && self.has(Twist::RefusalIsTrouble) => {
+                self.cloud.count_lie();
                 Health::degraded(failure.message())
             }
             _ => health,
@@ -159,12 +170,71 @@ impl Changes for Twisted {
     async fn watch(&self, call: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure> {
         let number = self.cloud.hint_number(resume_token);
         let ignored = number.is_none() && self.has(Twist::TokenIgnored);
+        if ignored && !resume_token.is_empty() {
+            self.cloud.count_lie();
+        }
         let resume_token = if ignored { "" } else { resume_token };
         let resumes = number.is_some() || resume_token.is_empty();
         if resumes && self.has(Twist::BookmarkMissing) {
+            self.cloud.count_lie();
             let latest = *self.cloud.watch_hints().borrow();
             return self.honest.follow(number.unwrap_or(latest), hints).await;
         }
         self.honest.watch(call, resume_token, hints).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use provider_sdk::{Cluster, GetLoadBalancer, Service};
+
+    use super::*;
+    use crate::{Fixture, LoadBalancer, Mark, Route};
+
+    /// A provider with this lie, its cloud, and a call.
+    fn liar(lie: &str) -> (Twisted, Cloud, Call) {
+        let cloud = Cloud::new(Fixture::default()).unwrap();
+        cloud.tell(lie).unwrap();
+        let call = Call::for_test(Cluster::new("one", "owner-1"));
+        (Twisted::new(cloud.clone()), cloud, call)
+    }
+
+    #[tokio::test]
+    async fn a_list_counts_as_a_lie_only_if_it_differs_from_the_honest_one() {
+        let (provider, cloud, call) = liar("unmarked-routes-ours");
+        Routes::list(&provider, &call).await.unwrap();
+        assert_eq!(cloud.lied(), 0);
+        let unmarked = Route::new("unmarked", "10.244.0.0/24");
+        cloud.plant_route(unmarked).unwrap();
+        Routes::list(&provider, &call).await.unwrap();
+        assert_eq!(cloud.lied(), 1);
+        cloud.reset_calls();
+        assert_eq!(cloud.lied(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_mark_counts_as_a_lie_only_if_the_honest_provider_would_treat_it_otherwise() {
+        for lie in ["forgets-previous-owners", "needs-the-handle", "cuts-marks"] {
+            let (provider, cloud, call) = liar(lie);
+            let mut request = GetLoadBalancer::default();
+            request.service = Service::new("default", "web", "uid-web");
+            let get = async |owner_id: &str| {
+                let mark = Mark {
+                    owner_id: owner_id.into(),
+                    namespace: "default".into(),
+                    name: "web".into(),
+                    uid: "uid-web".into(),
+                };
+                let marked = LoadBalancer {
+                    owner: Some(mark),
+                    ..LoadBalancer::default()
+                };
+                cloud.plant_load_balancer(marked).unwrap();
+                provider.get(&call, &request).await.unwrap();
+                cloud.lied() > 0
+            };
+            assert!(!get("owner-2").await, "{lie}");
+            assert_eq!(get("owner-1").await, lie == "needs-the-handle", "{lie}");
+        }
     }
 }

@@ -298,7 +298,15 @@ impl Stage {
                 });
             }
             Self::TokenLost => {
-                in_flight(&cloud, "WatchChanges").await;
+                served(&cloud, &SERVICES).await;
+                // The ccm asks about the load balancer in a hint. Then it has that hint's token.
+                let asked = cloud.call_count("GetLoadBalancer");
+                eventually("the ccm has a token", PATIENCE, async || {
+                    change(&cloud, |_| ());
+                    let heard = cloud.call_count("GetLoadBalancer") > asked;
+                    heard.then_some(())
+                })
+                .await;
                 world.mock.shutdown().await;
                 (0..MANY_HINTS).for_each(|_| cloud.hint_resync());
                 world.mock.restart().await.unwrap();

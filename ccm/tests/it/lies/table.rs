@@ -47,6 +47,14 @@ macro_rules! lies {
         }
 
         #[test]
+        fn no_row_without_a_report_has_the_report_as_its_evidence() {
+            for (lie, met, tells) in [$(($lie, $met, $tells($($words)*))),*] {
+                let only_the_report = matches!(met, ByWhatIsTold);
+                assert!(!only_the_report || matches!(tells, Told(_)), "{lie}: {tells:?}");
+            }
+        }
+
+        #[test]
         fn what_tells_of_each_lie_is_documented() {
             document::is(&[$(($lie, $tells($($words)*))),*]);
         }
@@ -103,7 +111,7 @@ lies! {
     probe_waits_for_the_cloud: "probe-waits-for-the-cloud", Calls("Probe", 2), Slow, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
     probe_waits_for_calls: "probe-waits-for-calls", Calls("Probe", 2), Hangs, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
     probe_never_ready: "probe-never-ready", Calls("Probe", 2), Plain, Lied, Told(&["provider mock is not available"]);
-    bookmark_missing: "bookmark-missing", Calls("Probe", 2), Plain, Never, Untold("a stream without a bookmark looks like one without changes");
+    bookmark_missing: "bookmark-missing", Calls("Probe", 2), Plain, Lied, Untold("a stream without a bookmark looks like one without changes");
     broken_requests_taken: "broken-requests-taken", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sends no request that breaks the contract");
     nameless_service_deleted: "nameless-service-deleted", Calls("LookupInstances", 8), Plain, Never, Untold("every Service has a name");
     cancelled_is_trouble: "cancelled-is-trouble", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm cancels no call here; DEGRADED is a valid state, and the ccm deletes no Node meanwhile");
@@ -113,13 +121,13 @@ lies! {
     overload_is_status: "overload-is-status", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm keeps to max_in_flight");
     read_only_ignored: "read-only-ignored", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
     read_only_unsaid: "read-only-unsaid", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
-    ready_only_after_initialize: "ready-only-after-initialize", Calls("LookupInstances", 8), Plain, ByWhatIsTold, Untold("the leader initialises a provider that is STARTING, and a standby waits until it leads");
+    ready_only_after_initialize: "ready-only-after-initialize", Calls("LookupInstances", 8), Plain, Lied, Untold("the leader initialises a provider that is STARTING, and a standby waits until it leads");
     stays_degraded: "stays-degraded", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud fails no call here; DEGRADED is a valid state, and the ccm deletes no Node meanwhile");
     refusals_are_trouble: "refusals-are-trouble", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud refuses nothing here; DEGRADED is a valid state, and the ccm deletes no Node meanwhile");
     unknown_name_unmanaged: "unknown-name-unmanaged", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm leaves an UNMANAGED Node alone, as the contract says, and does not learn that the cloud does not know it");
     probe_always_ready: "probe-always-ready", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["outcome=\"throttled\""], "each call reports the cloud's failure itself");
     slow_drip: "slow-drip", Calls("Probe", 3), Plain, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
-    token_ignored: "token-ignored", Calls("WatchChanges", 2), TokenLost, Answered("WatchChanges", "", ""), Untold("a stream without a resync looks like one without changes; the passes go on");
+    token_ignored: "token-ignored", Calls("WatchChanges", 2), TokenLost, Lied, Untold("a stream without a resync looks like one without changes; the passes go on");
     watch_outlives_shutdown: "watch-outlives-shutdown", Restarted("LookupInstances", 8), Plain, Answered("WatchChanges", "", "cancelled"), Untold("the connection ends like that of a killed process");
     unimplemented: "unimplemented", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"ListInstances\",outcome=\"unknown\""]);
     zones_made_up: "zones-made-up", Calls("LookupInstances", 8), Plain, Never, Untold("a zone is an opaque string to the ccm, and it asks only about Nodes whose instance exists");
@@ -191,7 +199,7 @@ lies! {
     the_later_route_wins: "the-later-route-wins", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm asks for one route to a destination at a time");
     unmarked_routes_taken: "unmarked-routes-taken", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no route if an unmarked one leads to the Node");
     unmarked_routes_turned: "unmarked-routes-turned", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes a route that leads elsewhere before it makes one to that destination");
-    unmarked_routes_ours: "unmarked-routes-ours", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm treats an unmarked route to a Node's Pods as the cluster's own");
+    unmarked_routes_ours: "unmarked-routes-ours", Calls("LookupInstances", 8), Plain, Lied, Untold("the ccm treats an unmarked route to a Node's Pods as the cluster's own");
     nameless_route_is_done: "nameless-route-is-done", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes every route by its listed name");
     route_removed_by_destination: "route-removed-by-destination", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes every route by its listed name");
     gateway_routes_left_out: "gateway-routes-left-out", Calls("LookupInstances", 8), Plain, Never, Untold("a route that is not in the list looks like a route that does not exist");

@@ -14,15 +14,23 @@ impl Twisted {
     /// The Node. With the twist `NameFirst`, it loses its provider ID if the cloud knows its name.
     fn asked(&self, node: &Node) -> Node {
         let mut node = node.clone();
-        if self.has(Twist::NameFirst) && self.cloud.instance(&node.name).is_some() {
-            node.provider_id = None;
+        if self.has(Twist::NameFirst)
+            && let Some(named) = self.cloud.instance(&node.name)
+            && let Some(id) = node.provider_id.take()
+            && id != named.provider_id
+        {
+            self.cloud.count_lie();
         }
         node
     }
 
     fn shown(&self, mut instance: Instance) -> Instance {
         if self.has(Twist::TypesBent) {
-            instance.instance_type = instance.instance_type.as_deref().map(bent);
+            let bent = instance.instance_type.as_deref().map(bent);
+            if bent != instance.instance_type {
+                self.cloud.count_lie();
+            }
+            instance.instance_type = bent;
         }
         instance
     }

@@ -31,7 +31,22 @@ impl Twisted {
         service: &'a Service,
         handle: Option<&'a str>,
     ) -> Asker<'a> {
-        self.honest.asker(call, service, handle)
+        let asker = self.honest.asker(call, service, handle);
+        if self.has(Twist::NeedsHandle) && self.misses(&asker) {
+            self.cloud.count_lie();
+        }
+        asker
+    }
+
+    /// Whether the Service has a load balancer that its mark names and the handle does not.
+    fn misses(&self, asker: &Asker<'_>) -> bool {
+        let state = self.cloud.state();
+        let all = &state.objects.load_balancers.by_handle;
+        let named = asker.handle.is_some_and(|handle| all.contains_key(handle));
+        !named
+            && all
+                .values()
+                .any(|it| asker.ownership(it) == Ownership::Ours)
     }
 
     /// The load balancer that the provider finds for the Service, of any owner.
@@ -50,7 +65,12 @@ impl Twisted {
 
     /// The targets. With the twist `EmptyTargetsIgnored`, an empty set counts as absent.
     fn taken(&self, targets: Option<Vec<Node>>) -> Option<Vec<Node>> {
-        targets.filter(|targets| !(targets.is_empty() && self.has(Twist::EmptyTargetsIgnored)))
+        let ignored = targets.as_ref().is_some_and(Vec::is_empty);
+        if ignored && self.has(Twist::EmptyTargetsIgnored) {
+            self.cloud.count_lie();
+            return None;
+        }
+        targets
     }
 
     /// The Service. With the twist `KeepsCleared`, it also asks for settings that its load balancer
@@ -61,6 +81,9 @@ impl Twisted {
             && let Some(own) = self.own(asker)
         {
             kept::keep(&mut service, own.config);
+        }
+        if service != *asker.service {
+            self.cloud.count_lie();
         }
         service
     }
@@ -80,6 +103,7 @@ impl Twisted {
 
     /// Writes a load balancer. Returns its handle.
     fn put(&self, load_balancer: cloud::LoadBalancer, what: &str) -> Result<String, Failure> {
+        self.cloud.count_lie();
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         let handle = state
@@ -114,9 +138,56 @@ impl Twisted {
         if self.has(Twist::TellsHandles)
             && let Some(found) = self.found(asker)
         {
+            self.cloud.count_lie();
             answer.notes.handle = Some(found.told_handle());
         }
         answer
+    }
+
+    /// Applies the twists to the honest answer of Get.
+    fn got(
+        &self,
+        asker: &Asker<'_>,
+        request: &GetLoadBalancer,
+        mut answer: Answer<LoadBalancer>,
+    ) -> LoadBalancerResult<LoadBalancer> {
+        let has_class = request.service.load_balancer_class.is_some();
+        if has_class && self.has(Twist::OtherClassAbsent) {
+            answer = LoadBalancer::absent().into();
+        }
+        let shown = &mut answer.outcome;
+        if shown.presence == Presence::Absent {
+            if self.has(Twist::AbsentInSync) {
+                shown.in_sync = Some(true);
+            }
+            return Ok(answer);
+        }
+        let Some(found) = self.found(asker) else {
+            return Ok(answer);
+        };
+        let foreign = shown.ownership == Some(Ownership::Foreign);
+        let handle = Some(found.told_handle());
+        let conflicts = if request.handle == handle {
+            Twist::ForeignGetConflicts
+        } else {
+            Twist::ForeignNameConflicts
+        };
+        if foreign && self.has(conflicts) {
+            let name = found.told_name();
+            return Err(Failure::conflict(format!(
+                "load balancer {name} seems to belong to another owner"
+            ))
+            .into());
+        }
+        if self.has(Twist::TellsHandles) {
+            answer.notes.handle = handle;
+        }
+        if self.has(Twist::GetWrites) {
+            self.cloud.count_lie();
+            let line = format!("note that Get read load balancer {}", found.handle);
+            self.cloud.state().wrote(line);
+        }
+        Ok(answer)
     }
 
     /// Runs Ensure in a task that goes on after the call ends.
@@ -147,43 +218,12 @@ impl LoadBalancers for Twisted {
         let mut asked = request.clone();
         asked.service = self.kept(&asker);
         asked.targets = self.taken(asked.targets);
-        let mut answer = self.honest.get(call, &asked).await?;
-        let has_class = request.service.load_balancer_class.is_some();
-        if has_class && self.has(Twist::OtherClassAbsent) {
-            answer = LoadBalancer::absent().into();
+        let honest = self.honest.get(call, &asked).await?;
+        let twisted = self.got(&asker, request, honest.clone());
+        if twisted.as_ref() != Ok(&honest) {
+            self.cloud.count_lie();
         }
-        let shown = &mut answer.outcome;
-        if shown.presence == Presence::Absent {
-            if self.has(Twist::AbsentInSync) {
-                shown.in_sync = Some(true);
-            }
-            return Ok(answer);
-        }
-        let Some(found) = self.found(&asker) else {
-            return Ok(answer);
-        };
-        let foreign = shown.ownership == Some(Ownership::Foreign);
-        let handle = Some(found.told_handle());
-        let conflicts = if request.handle == handle {
-            Twist::ForeignGetConflicts
-        } else {
-            Twist::ForeignNameConflicts
-        };
-        if foreign && self.has(conflicts) {
-            let name = found.told_name();
-            return Err(Failure::conflict(format!(
-                "load balancer {name} seems to belong to another owner"
-            ))
-            .into());
-        }
-        if self.has(Twist::TellsHandles) {
-            answer.notes.handle = handle;
-        }
-        if self.has(Twist::GetWrites) {
-            let line = format!("note that Get read load balancer {}", found.handle);
-            self.cloud.state().wrote(line);
-        }
-        Ok(answer)
+        twisted
     }
 
     async fn ensure(
@@ -198,7 +238,12 @@ impl LoadBalancers for Twisted {
         let mut asked = request.clone();
         asked.service = self.kept(&asker);
         asked.targets = self.taken(asked.targets);
-        asked.adopt_unmarked |= self.has(Twist::AdoptsUnmarked);
+        if self.has(Twist::AdoptsUnmarked) && !asked.adopt_unmarked {
+            asked.adopt_unmarked = true;
+            if self.found(&asker).is_some_and(|it| it.owner.is_none()) {
+                self.cloud.count_lie();
+            }
+        }
         if self.has(Twist::GoesOn) {
             return self.goes_on(call, asked).await;
         }
@@ -227,6 +272,7 @@ impl LoadBalancers for Twisted {
         }
         let addressing = &settings.addressing;
         if before.gone_at_ms.is_some() && self.has(Twist::ReadyWhileDeleting) {
+            self.cloud.count_lie();
             answer.outcome = Ensured::Ready(status(&before, addressing));
         }
         if self.has(Twist::MakesAnother) {
@@ -256,6 +302,7 @@ impl LoadBalancers for Twisted {
             && self.has(Twist::EmptyTargetsIgnored)
             && let Some(own) = self.own(&asker)
         {
+            self.cloud.count_lie();
             let targets = own.targets.into_iter();
             asked.targets = targets.map(|name| Node::new(name, "")).collect();
         }
@@ -265,6 +312,7 @@ impl LoadBalancers for Twisted {
                 if answer.outcome.code() == FailureCode::NotFound
                     && self.has(Twist::UpdateOfAbsentDone) =>
             {
+                self.cloud.count_lie();
                 return Ok(Updated::Done.into());
             }
             answer => answer.inspect_err(|answer| self.touch(&asker, &answer.outcome))?,
@@ -287,6 +335,7 @@ impl LoadBalancers for Twisted {
         let before = self.own(&asker);
         if before.is_some() && self.has(Twist::DeleteLeaves) {
             self.honest.reach(call).await?;
+            self.cloud.count_lie();
             return Ok(Deleted::Done.into());
         }
         let answer = self.honest.delete(call, request).await;
@@ -301,6 +350,7 @@ impl LoadBalancers for Twisted {
                 self.touch(&asker, &answer.outcome);
                 let conflict = answer.outcome.code() == FailureCode::Conflict;
                 if conflict && self.has(Twist::UnmarkedDeleteDone) && with_name(false).is_some() {
+                    self.cloud.count_lie();
                     return Ok(Deleted::Done.into());
                 }
                 return Err(answer);
@@ -315,6 +365,7 @@ impl LoadBalancers for Twisted {
                     && self.has(Twist::ReadyWhileDeleting) =>
             {
                 // With the twist `ReadyWhileDeleting`, the deletion takes a while.
+                self.cloud.count_lie();
                 let now_ms = self.cloud.now_ms();
                 before.gone_at_ms = Some(now_ms + TWISTED_DELETION.as_millis() as u64);
                 let put = self.cloud.state().put_load_balancer(before, now_ms);
@@ -326,6 +377,7 @@ impl LoadBalancers for Twisted {
             None if self.has(Twist::ForeignNameConflicts)
                 && let Some(other) = with_name(true) =>
             {
+                self.cloud.count_lie();
                 let name = other.told_name();
                 return Err(Failure::conflict(format!(
                     "load balancer {name} belongs to another owner"
@@ -333,6 +385,7 @@ impl LoadBalancers for Twisted {
                 .into());
             }
             None if answer.outcome == Deleted::Done && self.has(Twist::DeleteOfAbsentFails) => {
+                self.cloud.count_lie();
                 let absent = "the Service has no load balancer to delete";
                 return Err(Failure::internal(absent).into());
             }
@@ -357,7 +410,10 @@ impl ListLoadBalancers for Twisted {
         let mut listed = ListLoadBalancers::list(&self.honest, call).await?;
         if self.has(Twist::SharedListed) {
             for one in &mut listed {
-                one.owners.truncate(1);
+                if one.owners.len() > 1 {
+                    self.cloud.count_lie();
+                    one.owners.truncate(1);
+                }
             }
         }
         Ok(listed)

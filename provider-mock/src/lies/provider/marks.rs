@@ -1,5 +1,6 @@
 //! Marks that the provider does not write, writes wrongly, does not recognise, or recognises
-//! although they are not the owner's.
+//! although they are not the owner's. A mark that the honest provider would treat otherwise counts
+//! as a lie.
 
 use provider_sdk::Ownership;
 
@@ -19,28 +20,39 @@ impl TwistedMarks {
     fn twists(&self) -> Twists {
         self.0.twists()
     }
+
+    /// Returns the twisted value. It is a lie if the honest one differs.
+    fn counted<T: PartialEq>(&self, twisted: T, honest: &T) -> T {
+        if twisted != *honest {
+            self.0.count_lie();
+        }
+        twisted
+    }
 }
 
 impl Marks for TwistedMarks {
     fn of_cluster(&self, asker: &Asker<'_>, mark: &Mark) -> bool {
         let twists = self.twists();
-        if twists.has(Twist::MarksCut) {
+        let honest = Honest.of_cluster(asker, mark);
+        let twisted = if twists.has(Twist::MarksCut) {
             let cut = |owner: &str| owner.bytes().take(63).collect::<Vec<_>>();
-            return cut(&mark.owner_id) == cut(asker.owner_id);
-        }
-        if twists.has(Twist::MarksHashedOtherwise) {
-            return mark.owner_id == hashed_otherwise(asker.owner_id);
-        }
-        if twists.has(Twist::PreviousForgotten) {
-            return mark.owner_id == asker.owner_id;
-        }
-        Honest.of_cluster(asker, mark)
+            cut(&mark.owner_id) == cut(asker.owner_id)
+        } else if twists.has(Twist::MarksHashedOtherwise) {
+            mark.owner_id == hashed_otherwise(asker.owner_id)
+        } else if twists.has(Twist::PreviousForgotten) {
+            mark.owner_id == asker.owner_id
+        } else {
+            honest
+        };
+        self.counted(twisted, &honest)
     }
 
     fn is_former(&self, asker: &Asker<'_>, mark: &Mark) -> bool {
         let twists = self.twists();
         let stays = [Twist::FormerMarksStay, Twist::MarksHashedOtherwise];
-        !stays.iter().any(|twist| twists.has(*twist)) && Honest.is_former(asker, mark)
+        let honest = Honest.is_former(asker, mark);
+        let twisted = honest && !stays.iter().any(|twist| twists.has(*twist));
+        self.counted(twisted, &honest)
     }
 
     fn ownership(&self, asker: &Asker<'_>, load_balancer: &LoadBalancer) -> Ownership {
@@ -48,13 +60,14 @@ impl Marks for TwistedMarks {
         let same_uid = |mark: &Mark| mark.uid == asker.service.uid;
         let named = asker.handle == Some(load_balancer.handle.as_str());
         let owner = load_balancer.owner.as_ref();
+        let honest = Honest.ownership(asker, load_balancer);
         if (twists.has(Twist::FollowsHandle) && named)
             || (twists.has(Twist::AdoptsForeign) && owner.is_some_and(same_uid))
             || (twists.has(Twist::UnmarkedOurs) && owner.is_none())
         {
-            return Ownership::Ours;
+            return self.counted(Ownership::Ours, &honest);
         }
-        Honest.ownership(asker, load_balancer)
+        honest
     }
 
     fn are_found(&self) -> bool {
@@ -63,7 +76,8 @@ impl Marks for TwistedMarks {
 
     fn mark(&self, asker: &Asker<'_>) -> Option<Mark> {
         let twists = self.twists();
-        let mut mark = Honest.mark(asker)?;
+        let honest = Honest.mark(asker)?;
+        let mut mark = honest.clone();
         if twists.has(Twist::MarksHashedOtherwise) {
             mark.owner_id = hashed_otherwise(asker.owner_id);
         }
@@ -72,7 +86,8 @@ impl Marks for TwistedMarks {
         {
             mark.owner_id.clone_from(latest);
         }
-        (!twists.has(Twist::NoMark)).then_some(mark)
+        let twisted = (!twists.has(Twist::NoMark)).then_some(mark);
+        self.counted(twisted, &Some(honest))
     }
 }
 

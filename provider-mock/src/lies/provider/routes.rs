@@ -19,6 +19,7 @@ impl Twisted {
 
     /// Writes the route, or removes it if `None`.
     fn write(&self, name: &str, route: Option<cloud::Route>) -> Result<(), Failure> {
+        self.cloud.count_lie();
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
         let line = match &route {
@@ -57,17 +58,23 @@ impl Twisted {
             None => Twist::UnmarkedRoutesTaken,
         };
         if self.has(turns) {
-            let turned = cloud::Route {
+            let mut turned = cloud::Route {
                 name: there.name.clone(),
                 ..wanted(call, route)
             };
+            if !Routes::options(&self.honest).tracks_node_addresses {
+                turned.node_addresses.clear();
+            }
             if turned != *there {
                 self.write(&there.name, Some(turned))?;
+            } else if honest.is_err() {
+                self.cloud.count_lie();
             }
             return Ok(());
         }
         honest?;
         if self.has(Twist::RouteExistsFails) && before.get(&there.name) == Some(there) {
+            self.cloud.count_lie();
             return Err(Failure::internal("the route exists already"));
         }
         if self.has(Twist::RouteNoMark) && there.owner_id.is_some() {
@@ -98,6 +105,7 @@ impl Twisted {
                 self.write(&route.name, None)
             }
             Ok(()) if there.is_none() && self.has(Twist::RouteOfAbsentFails) => {
+                self.cloud.count_lie();
                 Err(Failure::internal("there is no such route"))
             }
             honest => honest,
@@ -108,7 +116,8 @@ impl Twisted {
 #[async_trait]
 impl Routes for Twisted {
     async fn list(&self, call: &Call) -> Result<Vec<Route>, Failure> {
-        let mut routes = Routes::list(&self.honest, call).await?;
+        let honest = Routes::list(&self.honest, call).await?;
+        let mut routes = honest.clone();
         if self.has(Twist::GatewaysLeftOut) {
             let all = self.by_name();
             let to_gateway =
@@ -121,6 +130,9 @@ impl Routes for Twisted {
                     route.ownership = Some(Ownership::Ours);
                 }
             }
+        }
+        if routes != honest {
+            self.cloud.count_lie();
         }
         Ok(routes)
     }
@@ -168,6 +180,9 @@ impl Routes for Twisted {
                     route.name.clone_from(&there.name);
                 }
             }
+        }
+        if asked != routes {
+            self.cloud.count_lie();
         }
         let honest = self.honest.delete_batch(call, &asked).await?;
         let twisted = asked.iter().filter_map(|route| {

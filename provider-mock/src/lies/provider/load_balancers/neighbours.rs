@@ -47,6 +47,7 @@ impl Twisted {
         part: &LoadBalancer,
     ) -> Result<(), Failure> {
         for peer in self.peers(asker, part) {
+            self.cloud.count_lie();
             let now_ms = self.cloud.now_ms();
             let mut state = self.cloud.state();
             let removed = state.remove_load_balancer(&peer.handle, now_ms);
