@@ -75,7 +75,7 @@ struct State {
     hit: BTreeMap<(String, String), u64>,
     /// When the API server stops being slow, and the delay of each request until then.
     slow: Option<(Instant, Duration)>,
-    /// When leaders should die.
+    /// When leaders should die, the next time first.
     deaths: VecDeque<Instant>,
     /// The steps that should happen now.
     happening: VecDeque<Step>,
@@ -190,7 +190,10 @@ impl Faults {
     }
 
     fn dies(&self, at: Instant) {
-        self.state().deaths.push_back(at);
+        let mut state = self.state();
+        let place = state.deaths.partition_point(|other| *other <= at);
+        state.deaths.insert(place, at);
+        drop(state);
         self.0.death.notify_one();
     }
 
@@ -292,9 +295,15 @@ impl Faults {
             let due = self.state().deaths.front().copied();
             match due {
                 Some(at) => {
-                    sleep_until(at).await;
-                    if self.state().deaths.pop_front().is_some() {
-                        return;
+                    tokio::select! {
+                        biased;
+                        // An earlier death may have been added.
+                        () = self.0.death.notified() => {}
+                        () = sleep_until(at) => {
+                            if self.state().deaths.pop_front().is_some() {
+                                return;
+                            }
+                        }
                     }
                 }
                 None => self.0.death.notified().await,
