@@ -44,7 +44,7 @@ const (
 	// The stand-in removes a Node that no lookup and no target set has named for this time. The controller names each Node every few minutes, but less
 	// often with a long --node-status-update-frequency.
 	forgetNodes = 48 * time.Hour
-	// How long no call may have named a Node before a later Node with its provider ID replaces it.
+	// How long no call may have named a Node before a later Node with its provider ID replaces it, although calls named both.
 	formerUnnamed = 10 * time.Minute
 	// In a cluster with much churn the Nodes of two days would need much memory. So of the Nodes that no call has named for unnamedAfter, the stand-in holds
 	// at most as many as there are others, and mostUnnamed more.
@@ -64,7 +64,8 @@ type kept struct {
 	object
 	value runtime.Object
 	meta  *metav1.ObjectMeta
-	named time.Time
+	// When a call last named the object: `named` without the long gaps between calls, `seen` by the clock.
+	named, seen time.Time
 }
 
 // object names one version of an object.
@@ -169,9 +170,9 @@ func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	return known
 }
 
-// removeFormer removes each other Node with a provider ID of these Nodes, if no call has named it for a while and it was not made later: the machine has
-// registered under another name. A cloud that looks up a Node by its instance would otherwise find two. Until an operator deletes the former Node, the
-// controller names both, and the later one is alive.
+// removeFormer removes each other Node with a provider ID of these Nodes, if it was not made later, and no call has named it for a while or since the later
+// one was made: the machine has registered under another name. A cloud that looks up a Node by its instance would otherwise find two. Until an operator
+// deletes the former Node, the controller names both, and the later one is alive.
 func (s *standIn) removeFormer(nodes []*v1.Node) {
 	names, ids := map[string]bool{}, map[string]*v1.Node{}
 	for _, node := range nodes {
@@ -181,10 +182,14 @@ func (s *standIn) removeFormer(nodes []*v1.Node) {
 		}
 	}
 	for _, old := range s.objects {
-		if old.kind != nodeKind || names[old.key] || time.Since(old.named) < formerUnnamed {
+		if old.kind != nodeKind || names[old.key] {
 			continue
 		}
-		if node := ids[old.value.(*v1.Node).Spec.ProviderID]; node != nil && !old.meta.CreationTimestamp.After(node.CreationTimestamp.Time) {
+		node := ids[old.value.(*v1.Node).Spec.ProviderID]
+		if node == nil || old.meta.CreationTimestamp.After(node.CreationTimestamp.Time) {
+			continue
+		}
+		if bothNamed := time.Since(old.seen) < formerUnnamed && old.seen.After(node.CreationTimestamp.Time); !bothNamed {
 			s.remove(old)
 		}
 	}
@@ -201,6 +206,7 @@ func (s *standIn) knowNodeIfNew(node *v1.Node) object {
 			return there.object
 		}
 		next.Spec.ProviderID = node.Spec.ProviderID
+		defer s.removeFormer([]*v1.Node{next})
 	}
 	return s.put(nodeKind, node.Name, next)
 }
@@ -250,13 +256,13 @@ func (s *standIn) put(kind, key string, value runtime.Object) object {
 	if old != nil {
 		meta.ResourceVersion = old.revision
 		if equal(old.value, value) {
-			old.named = now
+			old.named, old.seen = now, now
 			return old.object
 		}
 	}
 	s.revision++
 	meta.ResourceVersion = fmt.Sprint(s.revision)
-	next := &kept{object: object{kind, key, meta.ResourceVersion}, value: value, meta: meta, named: now}
+	next := &kept{object: object{kind, key, meta.ResourceVersion}, value: value, meta: meta, named: now, seen: now}
 	s.objects[kind+"/"+key] = next
 	if old == nil {
 		s.tell("ADDED", next)

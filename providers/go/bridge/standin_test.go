@@ -53,12 +53,25 @@ func TestANodeUnderANewNameReplacesTheFormerOne(t *testing.T) {
 	old, others := nodeWith("old", "cloud://1"), []*v1.Node{nodeWith("other", "cloud://2"), nodeWith("bare-1", ""), nodeWith("bare-2", "")}
 	s.knowNodes(append(others, old))
 	watch.told()
-	s.pass(formerUnnamed + time.Minute)
 	later := nodeWith("new", "cloud://1")
+	later.CreationTimestamp = metav1.Now()
 	s.knowNodes([]*v1.Node{later, nodeWith("bare-3", "")})
 	if now, said := s.nodesNow(), watch.told(); !slices.Equal(now, []string{"bare-1", "bare-2", "bare-3", "new", "other"}) || !slices.Equal(said, []string{"ADDED bare-3", "ADDED new", "DELETED old"}) {
 		t.Errorf("%v, told %v", now, said)
 	}
+	// A gap in which this provider's controller did not lead.
+	s.pass(24 * time.Hour)
+	last := nodeWith("last", "cloud://1")
+	last.CreationTimestamp = metav1.NewTime(later.CreationTimestamp.Add(-time.Hour))
+	later.CreationTimestamp = metav1.NewTime(last.CreationTimestamp.Add(-time.Hour))
+	s.knowNodes([]*v1.Node{later})
+	s.pass(24 * time.Hour)
+	watch.told()
+	s.knowNodes([]*v1.Node{last})
+	if said := watch.told(); !slices.Equal(said, []string{"ADDED last", "DELETED new"}) {
+		t.Errorf("after a gap: told %v", said)
+	}
+	later = last
 	// Nodes that one call names both exist.
 	s.knowNodes([]*v1.Node{later, nodeWith("twin", "cloud://1")})
 	if said := watch.told(); !slices.Equal(said, []string{"ADDED twin"}) {
@@ -67,7 +80,7 @@ func TestANodeUnderANewNameReplacesTheFormerOne(t *testing.T) {
 }
 
 func TestAFormerNodeThatStillExistsDoesNotReplaceTheLivingOne(t *testing.T) {
-	made := metav1.Now()
+	made := metav1.NewTime(time.Now().Add(-24 * time.Hour))
 	for name, row := range map[string]struct {
 		later   time.Duration
 		unnamed time.Duration
@@ -87,6 +100,19 @@ func TestAFormerNodeThatStillExistsDoesNotReplaceTheLivingOne(t *testing.T) {
 		if said := watch.told(); len(said) > 0 {
 			t.Errorf("%s: told %v", name, said)
 		}
+	}
+}
+
+func TestARouteWithTheProviderIDOfANewNodeRemovesTheFormerOne(t *testing.T) {
+	s := newStandIn()
+	s.knowNodes([]*v1.Node{nodeWith("old", "cloud://1")})
+	later := nodeWith("new", "")
+	later.CreationTimestamp = metav1.Now()
+	s.knowNodes([]*v1.Node{later})
+	id := "cloud://1"
+	s.knowNodeIfNew(nodeOf(&contract.NodeView{Name: "new", ProviderId: &id}))
+	if now := s.nodesNow(); !slices.Equal(now, []string{"new"}) {
+		t.Errorf("%v", now)
 	}
 }
 
@@ -115,7 +141,7 @@ func TestARouteBringsTheProviderIDThatAKnownNodeLacks(t *testing.T) {
 func (s *standIn) pass(duration time.Duration) {
 	s.swept, s.called = s.swept.Add(-duration), s.called.Add(-duration)
 	for _, one := range s.objects {
-		one.named = one.named.Add(-duration)
+		one.named, one.seen = one.named.Add(-duration), one.seen.Add(-duration)
 	}
 }
 
