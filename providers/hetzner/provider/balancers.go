@@ -21,6 +21,8 @@ const (
 	againWhileBusy = 3 * time.Second
 	// After this time the controller tries a locked target again.
 	againWhileLocked = 30 * time.Second
+	// After this time the controller tries an address again that the provider took back, because the load balancer stayed locked.
+	againAfterRestore = 5 * time.Minute
 	// While a load balancer is younger than this, the provider checks whether Hetzner still makes it.
 	young = 5 * time.Minute
 )

@@ -107,7 +107,7 @@ func TestALockedAttachLeavesTheLoadBalancerAttached(t *testing.T) {
 		times int
 		ready bool
 		ip    string
-	}{{2, true, "10.1.9.11"}, {4, false, "10.1.9.9"}} { // 4 are as many as the provider tries.
+	}{{5, true, "10.1.9.11"}, {12, false, "10.1.9.9"}} { // The provider tries about 10 times, and then repeats the former address.
 		t.Run(fmt.Sprint(row.times), func(t *testing.T) {
 			h := initialized(t)
 			b := h.service(uid, "private-ipv4", "10.1.9.9", "use-private-ip", "true")
@@ -117,6 +117,9 @@ func TestALockedAttachLeavesTheLoadBalancerAttached(t *testing.T) {
 			answer := b.ensure()
 			if lb := h.only(); (answer.GetReady() != nil) != row.ready || !row.ready && answer.GetPending() == nil || len(lb.PrivateNet) != 1 || lb.PrivateNet[0].IP != row.ip || len(lb.Targets) != 3 {
 				t.Fatalf("%v, %+v", answer, lb)
+			}
+			if wait := answer.GetPending().GetRetryAfter().AsDuration(); !row.ready && wait != againAfterRestore {
+				t.Errorf("the controller asks again after %v", wait)
 			}
 			b.ensured()
 			if lb := h.only(); lb.PrivateNet[0].IP != "10.1.9.11" || len(lb.Targets) != 3 {

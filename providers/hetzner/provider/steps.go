@@ -18,8 +18,8 @@ import (
 // After this many locked targets in a row the provider checks whether the load balancer itself is locked.
 const mostLocked = 2
 
-// How long the provider repeats an attach that is locked.
-const attachPatience = 4 * time.Second
+// The longest pause before the provider repeats an attach that is locked.
+const attachPause = time.Second
 
 // The codes of failures that another try soon would not change.
 var refusals = []sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}
@@ -93,8 +93,8 @@ func (r *request) checkAddress(ctx context.Context, lb *hcloud.LoadBalancer, wan
 }
 
 // attachAgain attaches a load balancer with its former address and its former targets, because Hetzner did not attach it with the new address: the retries could fail too, and the load
-// balancer would stay detached.
-func (r *request) attachAgain(ctx context.Context) {
+// balancer would stay detached. It reports whether all is as before.
+func (r *request) attachAgain(ctx context.Context) bool {
 	former, network, nobody := r.former, r.formerNet, map[string]error{}
 	r.former = nil
 	err := r.run(ctx, former, []plan.Step{plan.Attach(network.Network, network.IP, nil)}, nobody)
@@ -109,9 +109,11 @@ func (r *request) attachAgain(ctx context.Context) {
 		}
 		err = r.run(ctx, now, plan.TargetSteps(now, targets), nobody)
 	}
-	if err != nil || len(nobody) > 0 {
+	restored := err == nil && len(nobody) == 0
+	if !restored {
 		slog.Warn("could not restore a load balancer that was detached from its network", "load balancer", former.ID, "address", network.IP, "error", err, "targets", nobody)
 	}
+	return restored
 }
 
 // run makes the calls of the steps, up to a step that changes the network, or fails to change the type. A target that is locked, or that Hetzner refuses or fails to add, is
@@ -167,7 +169,9 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		}
 		if err != nil {
 			if step.Network && step.Former == nil && r.former != nil && (failed || busy) {
-				r.attachAgain(ctx)
+				if r.attachAgain(ctx) && busy { // Another try soon would take all private targets away again.
+					return sdk.Pending(againAfterRestore, "%s: the load balancer stays locked, and got its former address again", what)
+				}
 			}
 			return err
 		}
@@ -187,10 +191,10 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 	return late
 }
 
-// do carries out one step. It repeats an attach that is locked for a few seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
+// do carries out one step. It repeats an attach that is locked for some seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
 func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
-	until := time.Now().Add(attachPatience)
-	for pause := firstLook; ; pause *= 2 {
+	until := time.Now().Add(actionPatience)
+	for pause := firstLook; ; pause = min(2*pause, attachPause) {
 		action, err := step.Do(ctx, &r.p.api.LoadBalancer, lb)
 		if err == nil {
 			err = r.p.api.await(ctx, action)
