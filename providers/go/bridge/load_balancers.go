@@ -434,16 +434,21 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 	if errors.Is(err, errNothingOurs) {
 		err = nil
 	}
+	forget := func() {
+		if ctx.Err() == nil { // The remarks of a cancelled call wait for the next one.
+			b.standIn.forgetService(about.service)
+		}
+	}
 	switch pending, elsewhere, failure := b.outcomeOf(err, about.within); {
 	case failure != nil:
 		return failed(failure)
 	case elsewhere:
-		b.standIn.forgetService(about.service)
+		forget()
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_HandledElsewhere{HandledElsewhere: &contract.HandledElsewhere{}}
 	case pending != nil:
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_Pending{Pending: pending}
 	default:
-		b.standIn.forgetService(about.service)
+		forget()
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_Done{Done: &contract.Done{}}
 	}
 	return answer, nil

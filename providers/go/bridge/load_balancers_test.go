@@ -199,6 +199,10 @@ func TestTheRemarksOfACancelledCallWaitForTheNextOne(t *testing.T) {
 			return ready("203.0.113.1"), true, nil
 		},
 		update: func(context.Context, *v1.Service, []*v1.Node) error { return nil },
+		remove: func(_ context.Context, service *v1.Service) error {
+			remark(service)
+			return nil
+		},
 	}
 	bridge, err := New(cloud, Options{})
 	must(t, err)
@@ -213,6 +217,10 @@ func TestTheRemarksOfACancelledCallWaitForTheNextOne(t *testing.T) {
 		},
 		"Get": func(ctx context.Context) (*contract.AnnotationChanges, error) {
 			answer, err := bridge.GetLoadBalancer(ctx, &contract.GetLoadBalancerRequest{Cluster: cluster(), Service: service("Get")})
+			return answer.GetAnnotations(), err
+		},
+		"Delete": func(ctx context.Context) (*contract.AnnotationChanges, error) {
+			answer, err := bridge.DeleteLoadBalancer(ctx, &contract.DeleteLoadBalancerRequest{Cluster: cluster(), Service: service("Delete")})
 			return answer.GetAnnotations(), err
 		},
 	} {
