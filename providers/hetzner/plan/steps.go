@@ -49,10 +49,15 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			return nil, err
 		}})
 	}
-	// The change of type can take minutes, so it comes before anything is removed. A type that has no room for what is there comes after the removals.
-	kind := typeSteps(there, wanted)
+	// The change of type can take minutes, so it comes before anything is removed, but not while the load balancer is detached. A type that has no room for
+	// what is there comes after the removals; one with no more room than the present type comes last.
+	network, kind := networkSteps(there, wanted), typeSteps(there, wanted)
+	if len(network) > 0 && network[0].Former == nil {
+		steps, network = append(steps, network...), nil
+	}
 	fits := wanted.Kind == nil || len(there.Services) <= wanted.Kind.MaxServices && len(there.Targets) <= wanted.Kind.MaxTargets
-	if fits {
+	smaller := wanted.Kind != nil && there.LoadBalancerType != nil && wanted.Kind.MaxServices <= there.LoadBalancerType.MaxServices && wanted.Kind.MaxTargets <= there.LoadBalancerType.MaxTargets
+	if fits && !smaller {
 		steps = append(steps, kind...)
 	}
 	if wanted.Algorithm != there.Algorithm.Type {
@@ -60,7 +65,7 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			return api.ChangeAlgorithm(ctx, lb, hcloud.LoadBalancerChangeAlgorithmOpts{Type: wanted.Algorithm})
 		}))
 	}
-	steps = append(steps, networkSteps(there, wanted)...)
+	steps = append(steps, network...)
 	if wanted.Public && !there.PublicNet.Enabled {
 		steps = append(steps, step("switching the public network on", func(ctx context.Context, api client, lb lb) (action, answer, error) {
 			return api.EnablePublicInterface(ctx, lb)
@@ -83,10 +88,13 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 		lessTargets, moreTargets = targetSteps(there, wanted.Targets)
 	}
 	steps = append(append(steps, lessServices...), lessTargets...)
-	if !fits {
+	if !fits && !smaller {
 		steps = append(steps, kind...)
 	}
 	steps = append(append(steps, moreServices...), moreTargets...)
+	if smaller {
+		steps = append(steps, kind...)
+	}
 	// The API keeps the public interface as long as it leads to a target.
 	if !wanted.Public && there.PublicNet.Enabled {
 		steps = append(steps, step("switching the public network off", func(ctx context.Context, api client, lb lb) (action, answer, error) {

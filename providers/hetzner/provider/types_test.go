@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
@@ -103,6 +105,45 @@ func TestATypeThatFitsIsChangedBeforeAnythingIsRemoved(t *testing.T) {
 	b.ensured()
 	if lb := h.only(); lb.LoadBalancerType.Name != "lb21" || lb.Services[0].ListenPort != 8080 || len(lb.Targets) != 3 || !lb.Targets[0].UsePrivateIP {
 		t.Errorf("%+v", lb)
+	}
+}
+
+func TestTheTypeIsNotChangedWhileTheLoadBalancerLacksWhatItReaches(t *testing.T) {
+	for name, row := range map[string]struct {
+		from, to string
+		before   func(*balancer)
+		targets  int
+	}{
+		"smaller": {"lb21", "lb11", func(b *balancer) {
+			b.service.Annotations[plan.Prefix+"private-ipv4"] = "10.1.9.9"
+			b.targets = b.targets[:20]
+		}, 20},
+		"detached by an earlier call": {"lb21", "lb31", func(b *balancer) {
+			h := b.harness
+			h.cloud.ChangeLoadBalancer(h.only().ID, func(lb *schema.LoadBalancer) { lb.PrivateNet, lb.Targets = nil, nil })
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := initialized(t)
+			for i := range 27 {
+				h.servers = append(h.servers, h.cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", 3+i)}))
+			}
+			b := h.service(uid, "type", row.from, "use-private-ip", "true")
+			b.ensured()
+			row.before(b)
+			b.service.Annotations[plan.Prefix+"type"] = row.to
+			h.plan(api.Plan{Match: "change_type$", Status: 423})
+			if answer := b.ensure(); answer.GetPending() == nil {
+				t.Fatalf("%v", answer)
+			}
+			if lb := h.only(); lb.LoadBalancerType.Name != row.from || len(lb.PrivateNet) != 1 || len(lb.Targets) != row.targets {
+				t.Errorf("%d targets, %+v", len(lb.Targets), lb.PrivateNet)
+			}
+			b.ensured()
+			if lb := h.only(); lb.LoadBalancerType.Name != row.to || len(lb.Targets) != len(b.targets) {
+				t.Errorf("%+v", lb)
+			}
+		})
 	}
 }
 
