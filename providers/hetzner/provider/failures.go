@@ -19,11 +19,13 @@ func isCode(err error, codes ...hcloud.ErrorCode) bool { return hcloud.IsError(e
 
 // isBusy reports whether the API refuses a call because another operation works on the object.
 func isBusy(err error) bool {
+	return ofCallOrAction(err, hcloud.ErrorCodeLocked) || ofCallOrAction(err, hcloud.ErrorCodeConflict)
+}
+
+// ofCallOrAction reports whether the API refused a call with this code, or its action failed with it.
+func ofCallOrAction(err error, code hcloud.ErrorCode) bool {
 	var action hcloud.ActionError
-	if errors.As(err, &action) && (action.Code == string(hcloud.ErrorCodeLocked) || action.Code == string(hcloud.ErrorCodeConflict)) {
-		return true
-	}
-	return isCode(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict)
+	return errors.As(err, &action) && action.Code == string(code) || isCode(err, code)
 }
 
 // ofTargetAlone reports whether an error of a call that adds a target says nothing about other targets: the action failed, or the API cannot ask about a dedicated server.

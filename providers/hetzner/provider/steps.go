@@ -132,7 +132,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		}
 		own, busy, notRemoved := ofTargetAlone(err), isBusy(err), step.Removes != nil && isCode(err, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeNotFound, "load_balancer_target_not_found")
 		what := fmt.Sprintf("load balancer %d: %s", lb.ID, step.What)
-		if step.Node != "" && busy {
+		if step.Node != "" && ofCallOrAction(err, hcloud.ErrorCodeLocked) {
 			// The server is locked, or the load balancer is.
 			locked[step.Node] = failureOf(what, err).After(againWhileLocked)
 			if inRow++; inRow == mostLocked+1 {
@@ -192,6 +192,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 }
 
 // do carries out one step. It repeats an attach that is locked for some seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
+// It repeats a call about a target once if the load balancer changed during the request.
 func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
 	until := time.Now().Add(actionPatience)
 	for pause := firstLook; ; pause = min(2*pause, attachPause) {
@@ -199,7 +200,9 @@ func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Ste
 		if err == nil {
 			err = r.p.api.await(ctx, action)
 		}
-		if !step.Network || step.Former != nil || !isBusy(err) || time.Now().Add(pause).After(until) {
+		locked := step.Network && step.Former == nil && isBusy(err) && time.Now().Add(pause).Before(until)
+		changed := step.Node != "" && pause == firstLook && ofCallOrAction(err, hcloud.ErrorCodeConflict)
+		if !locked && !changed {
 			return action, err
 		}
 		select {

@@ -198,16 +198,31 @@ func TestALockedLoadBalancerIsPending(t *testing.T) {
 }
 
 func TestALockedTargetStopsNoNewLoadBalancer(t *testing.T) {
-	for _, status := range []int{409, 423} {
+	for status, left := range map[int]int{409: 0, 423: 1} { // After a 409 the provider repeats the call.
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			h := initialized(t)
 			b := h.service(uid)
 			h.plan(api.Plan{Match: "POST /v1/load_balancers$", Status: status}, api.Plan{Match: "add_target$", Status: status})
-			if answer := b.ensure(); answer.GetReady() == nil || len(answer.TargetErrors) != 1 || len(h.only().Targets) != 2 {
+			if answer := b.ensure(); answer.GetReady() == nil || len(answer.TargetErrors) != left || len(h.only().Targets) != 3-left {
 				t.Errorf("%v", answer)
 			}
 		})
 	}
+}
+
+// The API asks for another try soon, so the next call comes sooner than after a target error.
+func TestALoadBalancerThatChangesDuringTheRequestsIsPending(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid)
+	all := b.targets
+	b.targets = nil
+	b.ensured()
+	b.targets = all
+	h.plan(api.Plan{Match: "add_target$", Status: 409, Times: 2})
+	if answer := b.update(); answer.GetPending().GetRetryAfter().AsDuration() != againWhileBusy || len(answer.TargetErrors) > 0 {
+		t.Errorf("%v", answer)
+	}
+	b.ensured()
 }
 
 func TestNodesAreSelectedByTheAnnotation(t *testing.T) {
