@@ -23,6 +23,8 @@ const (
 	againWhileLocked = 30 * time.Second
 	// After this time the controller tries an address again that the provider took back, because the load balancer stayed locked.
 	againAfterRestore = 5 * time.Minute
+	// After this time the provider tries a change of type again that failed.
+	againAfterType = 10 * time.Minute
 	// While a load balancer is younger than this, the provider checks whether Hetzner still makes it.
 	young = 5 * time.Minute
 )

@@ -194,6 +194,11 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 // do carries out one step. It repeats an attach that is locked for some seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
 // It repeats a call about a target once if the load balancer changed during the request.
 func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
+	if step.Type {
+		if err := r.lastTypeError(ctx, lb); err != nil {
+			return nil, err
+		}
+	}
 	until := time.Now().Add(actionPatience)
 	for pause := firstLook; ; pause = min(2*pause, attachPause) {
 		action, err := step.Do(ctx, &r.p.api.LoadBalancer, lb)
@@ -211,6 +216,24 @@ func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Ste
 		case <-time.After(pause):
 		}
 	}
+}
+
+// lastTypeError returns the error of the last change of type that failed, if that was a short time ago. A change can fail after its call has ended.
+func (r *request) lastTypeError(ctx context.Context, lb *hcloud.LoadBalancer) error {
+	failed, _, err := r.p.api.LoadBalancer.Action.ListFor(ctx, lb, hcloud.ActionListOpts{
+		ListOpts: hcloud.ListOpts{PerPage: pageSize}, Status: []hcloud.ActionStatus{hcloud.ActionStatusError}, Sort: []string{"id:desc"},
+	})
+	if err != nil {
+		return err
+	}
+	last := slices.IndexFunc(failed, func(action *hcloud.Action) bool { return action.Command == "change_type" })
+	if last < 0 || time.Since(failed[last].Finished) > againAfterType {
+		return nil
+	}
+	if err := failed[last].Error(); !isBusy(err) {
+		return err
+	}
+	return nil
 }
 
 // notLocked returns pending while an action runs on the load balancer.

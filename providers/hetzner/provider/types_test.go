@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
@@ -49,6 +50,39 @@ func TestATypeThatCannotBeHadLeavesNoLoadBalancerWithoutPorts(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestATypeThatFailedInTheBackgroundIsNotTriedAgainAtOnce(t *testing.T) {
+	for name, row := range map[string]struct {
+		code string
+		ago  time.Duration
+		is   string
+	}{
+		"just now": {"resource_unavailable", time.Minute, "lb11"},
+		"long ago": {"resource_unavailable", againAfterType + time.Minute, "lb21"},
+		"locked":   {"locked", time.Minute, "lb21"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid)
+			b.ensured()
+			b.service.Annotations[plan.Prefix+"type"] = "lb21"
+			b.service.Ports[0].Port = 8080
+			at := time.Now().Add(-row.ago).UTC().Format(time.RFC3339)
+			action := fmt.Sprintf(`{"id":%%d,"command":%%q,"status":"error","progress":100,"started":%q,"finished":%q,"resources":[],"error":{"code":%q,"message":"no"}}`, at, at, row.code)
+			h.plan(api.Plan{Match: "GET /v1/load_balancers/.*/actions.*sort=id%3Adesc&status=error", Body: `{"actions":[` + fmt.Sprintf(action, 2, "add_target") + "," + fmt.Sprintf(action, 1, "change_type") + "]}"})
+			answer := b.ensure()
+			if row.is == "lb11" {
+				h.must(answer.GetFailed(), sdk.CodePrecondition, "RefusedByHetzner", "changing the type to lb21")
+			} else if answer.GetReady() == nil {
+				t.Errorf("%v", answer)
+			}
+			if lb := h.only(); lb.LoadBalancerType.Name != row.is || lb.Services[0].ListenPort != 8080 {
+				t.Errorf("%+v", lb)
+			}
+			b.ensured()
+		})
 	}
 }
 

@@ -313,16 +313,20 @@ func (c *Cloud) listActions(r *http.Request) (int, any, error) {
 	return http.StatusOK, schema.ActionListResponse{Actions: values(asked)}, nil
 }
 
-// listActionsOf returns the actions of a load balancer.
+// listActionsOf returns the actions of a load balancer, the oldest first, or the newest first with sort=id:desc.
 func (c *Cloud) listActionsOf(r *http.Request) (int, any, error) {
 	lb, wanted := c.balancerOf(pathID(r)), r.URL.Query()["status"]
 	if lb == nil {
 		return 0, nil, errNotFound
 	}
-	return page(r, "actions", c.actionsThat(func(action *schema.Action) bool {
+	asked := c.actionsThat(func(action *schema.Action) bool {
 		on := action.Resources[0]
 		return on.Type == "load_balancer" && on.ID == lb.ID && (len(wanted) == 0 || slices.Contains(wanted, action.Status))
-	}))
+	})
+	if r.URL.Query().Get("sort") == "id:desc" {
+		slices.Reverse(asked)
+	}
+	return page(r, "actions", asked)
 }
 
 // actionsThat returns the actions for which `are` is true, in the order of their IDs.
