@@ -48,8 +48,8 @@ const (
 // `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
-// a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN, in
-// Get) and change nothing.
+// a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN in
+// Get, or `retained` in Delete as LB-24 says) and change nothing.
 //
 // LB-5: Every RPC for one Service MUST also work without a handle: from the mark, and from the
 // Service's name and UID.
@@ -138,14 +138,15 @@ const (
 // previous owner ID.
 //
 // LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
-// name or a tag of this Service. Without `adopt_unmarked` Delete answers CONFLICT. With it, Delete
-// removes the load balancer.
+// name or a tag of this Service. Without `adopt_unmarked` Delete answers CONFLICT, or `retained`
+// (LB-24). With it, Delete removes the load balancer.
 //
 // Such a load balancer remains if another program made it for a Service, and a user deleted the
 // Service before Ensure adopted it. After `done` the operator would go on paying for it. In Delete
 // the grant does not cover a load balancer that only a handle or an address names, because a user
 // can write either. If the Service also has a load balancer that is OURS, Delete removes the load
-// balancer that is OURS. It still answers CONFLICT because of the UNMARKED one.
+// balancer that is OURS. It still answers CONFLICT, or `retained` (LB-24), because of the UNMARKED
+// one.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
 // without one. It answers UNMARKED for a load balancer without a mark.
@@ -352,8 +353,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
-// a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN, in
-// Get) and change nothing.
+// a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN in
+// Get, or `retained` in Delete as LB-24 says) and change nothing.
 //
 // LB-5: Every RPC for one Service MUST also work without a handle: from the mark, and from the
 // Service's name and UID.
@@ -442,14 +443,15 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // previous owner ID.
 //
 // LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
-// name or a tag of this Service. Without `adopt_unmarked` Delete answers CONFLICT. With it, Delete
-// removes the load balancer.
+// name or a tag of this Service. Without `adopt_unmarked` Delete answers CONFLICT, or `retained`
+// (LB-24). With it, Delete removes the load balancer.
 //
 // Such a load balancer remains if another program made it for a Service, and a user deleted the
 // Service before Ensure adopted it. After `done` the operator would go on paying for it. In Delete
 // the grant does not cover a load balancer that only a handle or an address names, because a user
 // can write either. If the Service also has a load balancer that is OURS, Delete removes the load
-// balancer that is OURS. It still answers CONFLICT because of the UNMARKED one.
+// balancer that is OURS. It still answers CONFLICT, or `retained` (LB-24), because of the UNMARKED
+// one.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
 // without one. It answers UNMARKED for a load balancer without a mark.
