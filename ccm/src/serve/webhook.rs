@@ -35,9 +35,14 @@ use crate::core::registered;
 
 /// The limit for a review in bytes. A volume's annotations may have 256 KiB.
 const BODY_BYTES: usize = 512 * 1024;
-/// The limit for all bodies in memory in bytes, also for those that arrive or wait for their turn.
-/// API servers may ask about a hundred volumes at once: a CSI provisioner makes as many.
+/// The limit for all large bodies in memory in bytes, also for those that arrive or wait for their
+/// turn.
 const BYTES_HELD: usize = 32 * BODY_BYTES;
+/// A body that cannot be larger is not large: it needs no permit to arrive. So strangers that state
+/// much and send nothing keep no ordinary review waiting. API servers may ask about a hundred
+/// volumes at once: a CSI provisioner makes as many. The port has at most 256 connections, so all
+/// of these take no more than the large ones.
+const SMALL_BODY: usize = BYTES_HELD / 256;
 /// The limit for all reviews in progress in bytes: two of the largest, or many of ordinary size.
 /// A decoded review takes some ten times its bytes.
 const BYTES_AT_ONCE: usize = 2 * BODY_BYTES;
@@ -140,7 +145,7 @@ fn router(site: WebhookSite, callers: &Authorities) -> Router {
 struct Webhook {
     name: &'static str,
     review: Review,
-    /// One permit for each byte of the bodies in memory.
+    /// One permit for each byte of the large bodies in memory.
     held: Arc<Semaphore>,
     /// One permit for each byte of the bodies under review.
     bytes: Arc<Semaphore>,
@@ -196,7 +201,13 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
         return plain(StatusCode::BAD_REQUEST, why);
     }
     // The semaphores are never closed.
-    let _room = webhook.held.acquire_many(most_bytes(&body)).await;
+    let _room = match most_bytes(&body) {
+        0..=SMALL_BODY => None,
+        most => {
+            let permits = u32::try_from(most).unwrap_or(u32::MAX);
+            Some(webhook.held.acquire_many(permits).await)
+        }
+    };
     let body = match timeout(BODY_TIME, read(body)).await {
         Ok(Ok(body)) => body,
         Ok(Err(refused)) => return refused,
@@ -220,11 +231,10 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
 }
 
 /// How many bytes of the body [`read`] may take: by its Content-Length, if there is one.
-fn most_bytes(body: &Body) -> u32 {
+fn most_bytes(body: &Body) -> usize {
     let stated = body.size_hint().upper();
     let stated = stated.and_then(|bytes| usize::try_from(bytes).ok());
-    let most = stated.map_or(BODY_BYTES, |bytes| bytes.min(BODY_BYTES));
-    u32::try_from(most).unwrap_or(u32::MAX)
+    stated.map_or(BODY_BYTES, |bytes| bytes.min(BODY_BYTES))
 }
 
 async fn read(body: Body) -> Result<Bytes, Response> {

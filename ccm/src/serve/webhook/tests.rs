@@ -162,6 +162,24 @@ async fn b_v1_the_bodies_that_wait_for_their_turn_have_a_bound() {
     assert_eq!(read.load(Ordering::Relaxed), BYTES_HELD);
 }
 
+#[tokio::test(start_paused = true)]
+async fn b_v1_strangers_that_send_nothing_keep_no_ordinary_review_waiting() {
+    let (router, _) = site();
+    let mut strangers = JoinSet::new();
+    for _ in 0..64 {
+        let router = router.clone();
+        let endless = futures::stream::pending::<Result<Bytes, std::io::Error>>();
+        let request = request("/echo?timeout=30s", Body::from_stream(endless));
+        strangers.spawn(async move { send(&router, request).await });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for (bytes, code) in [(4096, 200), (SMALL_BODY, 200), (SMALL_BODY + 1, 408)] {
+        let body = vec![b' '; bytes];
+        let (status, _) = send(&router, request("/echo?timeout=2s", body)).await;
+        assert_eq!(status, code, "{bytes}");
+    }
+}
+
 /// Finding B9: a caller that sends no body holds its place no longer than `BODY_TIME`.
 #[tokio::test(start_paused = true)]
 async fn b_v1_a_body_has_to_come_within_five_seconds() {
