@@ -117,6 +117,7 @@ pub(super) fn next_step(
     facts: &Facts<'_>,
 ) -> Step {
     let cloud = record.map_or(&Cloud::Unknown, |record| &record.cloud);
+    let known = cloud.by().is_some();
     if facts.departed {
         return match cloud.by() {
             Some(by) if by != facts.me => blocked(by, None),
@@ -125,12 +126,6 @@ pub(super) fn next_step(
         };
     }
     let stored = Stored::of(service);
-    // Somebody who removed the annotation says that the other provider's load balancer is gone.
-    let cloud = match cloud {
-        Cloud::MayStand { by } if by != facts.me && stored == Stored::Nothing => &Cloud::Unknown,
-        cloud => cloud,
-    };
-    let known = cloud.by().is_some();
     let other = stored.provider().filter(|provider| *provider != facts.me);
     // Another ccm with a provider of the same name may serve the recorded class.
     let theirs = stored.class().filter(|class| !facts.serves(class));

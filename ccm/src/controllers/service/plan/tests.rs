@@ -359,17 +359,6 @@ fn s19_what_another_provider_made_in_this_process_is_not_deleted_through_this_on
         let step = |by| next_step(&service, Some(&made(by)), None, &facts);
         assert_eq!((step(ME), step("other")), (Step::Delete, expected));
     }
-    // Somebody removed the annotation, because that load balancer is gone.
-    for service in [cluster_ip(bare()), deleting(bare())] {
-        assert_eq!(step(&service, Some(&made("other"))), Step::Delete);
-    }
-    let gone = deleting(service());
-    assert_eq!(step(&gone, Some(&made("other"))), Step::Ignore);
-    // An annotation that cannot be read says nothing.
-    let mut garbage = deleting(bare());
-    garbage.metadata.annotations = Some([(handle::ANNOTATION.to_owned(), "lb".to_owned())].into());
-    let expected = blocked("other", None);
-    assert_eq!(step(&garbage, Some(&made("other"))), expected);
 }
 
 #[test]

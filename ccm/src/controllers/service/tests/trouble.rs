@@ -1,5 +1,6 @@
 //! The loop with failures of the provider, the cloud or the user.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::ensure_load_balancer_response::Outcome;
@@ -281,8 +282,8 @@ async fn s19_another_providers_load_balancer_is_left_alone() {
 /// Another provider answers on the same socket. One Service of the first is being deleted, and the
 /// other was deleted without its finalizer.
 #[tokio::test(start_paused = true)]
-async fn s19_what_another_provider_made_is_released_when_its_annotation_is_removed() {
-    let world = World::new(1).await;
+async fn s19_what_another_provider_made_is_released_without_its_annotation_after_a_restart() {
+    let mut world = World::new(1).await;
     for i in 0..2 {
         world.server.put(&named(i));
     }
@@ -318,6 +319,11 @@ async fn s19_what_another_provider_made_is_released_when_its_annotation_is_remov
     world.server.edit("s0", |service| {
         service.metadata.annotations = None;
     });
+    world.rest().await;
+    assert_eq!(world.cloud.called("Delete"), 0, "this process knows better");
+    // A new process.
+    world.memory = Arc::default();
+    world.restart().await;
     world
         .until("it is released", |w| w.server.get("s0").is_none())
         .await;
