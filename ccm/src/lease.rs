@@ -232,6 +232,7 @@ impl Elector {
         loop {
             // This process does not read the Lease while it waits here.
             *lock(&shared.other) = None;
+            *lock(&shared.complaint) = None;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return None,

@@ -150,6 +150,20 @@ async fn n13_a_standby_says_why_it_cannot_take_the_lease_until_it_can() {
         said.starts_with("cannot read or take the Lease: "),
         "{said}"
     );
+    // It does not try while it may not lead.
+    let stops = async {
+        sleep(Duration::from_secs(10)).await;
+        let said = a.elector.complaint();
+        a.may.send_replace(false);
+        sleep(Duration::from_secs(10)).await;
+        (said.is_some(), a.elector.complaint())
+    };
+    let stopped = tokio::select! {
+        _ = a.lead() => panic!("it cannot lead"),
+        stopped = stops => stopped,
+    };
+    assert_eq!(stopped, (true, None));
+    a.may.send_replace(true);
     a.wire.set(NEAR);
     let _term = a.lead_within(10.0).await;
     assert_eq!(a.elector.complaint(), None);
