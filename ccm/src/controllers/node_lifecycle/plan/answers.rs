@@ -136,7 +136,7 @@ pub(super) struct Absence {
     /// Whether a Ready Node vouched for each of these answers.
     pub(super) witnessed: bool,
     /// The sum of the times between consecutive ABSENT answers in valid passes, each limited to the
-    /// longest step.
+    /// longest step or the deadline of a lookup.
     pub(super) held: Duration,
     /// When the last ABSENT came. `None`: the row was broken since.
     pub(super) last: Option<Instant>,
@@ -163,7 +163,7 @@ pub(super) struct Known {
 
 impl Absence {
     /// Takes an ABSENT of a valid pass. Of the time since the last ABSENT, at most `longest_step`
-    /// counts.
+    /// or the deadline of a lookup counts, whichever is longer.
     pub(super) fn answered(
         &mut self,
         witnessed: bool,
@@ -177,7 +177,7 @@ impl Absence {
             self.break_row();
         }
         if let Some(last) = self.last {
-            self.held += since(last).min(longest_step);
+            self.held += since(last).min(longest_step.max(found.deadline));
         }
         // Two answers in one pass count as one.
         if self.last != Some(now) {

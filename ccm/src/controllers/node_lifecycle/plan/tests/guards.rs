@@ -139,16 +139,20 @@ fn l6_the_hold_counts_only_valid_passes_and_one_recovery_starts_it_again() {
 
 #[test]
 fn l6_a_gap_between_two_answers_holds_no_longer_than_the_longest_step() {
-    let mut driver = Driver::new();
-    let nodes = cluster(2, 2);
-    // Each gap lasts five minutes and counts as one minute.
-    let gap = Duration::from_mins(5).saturating_sub(PERIOD);
-    for _ in 0..=14 {
+    // Each gap lasts five minutes. It counts as one minute, unless a lookup may take longer.
+    for (deadline, gaps) in [(DEADLINE, 15), (3 * DEADLINE, 5), (14 * DEADLINE, 3)] {
+        let mut driver = Driver::new();
+        driver.deadline = deadline;
+        let nodes = cluster(2, 2);
+        let gap = Duration::from_mins(5).saturating_sub(PERIOD);
+        for _ in 0..gaps {
+            driver.now += gap;
+            assert!(driver.pass(&nodes, Absent).delete.is_empty());
+        }
         driver.now += gap;
-        assert!(driver.pass(&nodes, Absent).delete.is_empty());
+        let deleted = driver.pass(&nodes, Absent).delete.len();
+        assert_eq!(deleted, 1, "{deadline:?}");
     }
-    driver.now += gap;
-    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
 }
 
 #[test]
