@@ -34,6 +34,9 @@ pub(super) struct Brake {
     /// The time and the Node's UID, oldest first.
     deletions: VecDeque<(Instant, String)>,
     holding: bool,
+    /// The Nodes that were due while the brake held, by UID, and that the provider has not
+    /// recognised since. They outlive a session.
+    held: BTreeSet<String>,
     /// The share does not apply before this time: the former leader may have used it up.
     cautious_until: Option<Instant>,
 }
@@ -70,6 +73,7 @@ impl Brake {
             config,
             deletions: VecDeque::new(),
             holding: false,
+            held: BTreeSet::new(),
             cautious_until: None,
         }
     }
@@ -105,6 +109,10 @@ impl Brake {
         let room = limit.saturating_sub(gone);
         // A single due Node beyond the limit is enough to make the brake hold.
         self.holding |= count > room;
+        if self.holding {
+            self.held
+                .extend(due.uids.iter().map(|uid| (*uid).to_owned()));
+        }
         let room = if self.holding {
             // The limit is at least one Node in each window.
             limit.max(1).saturating_sub(gone)
@@ -150,6 +158,17 @@ impl Brake {
     /// Stops holding: no absence is left.
     pub(super) fn release(&mut self) {
         self.holding = false;
+        self.held.clear();
+    }
+
+    /// Whether the Node was due while the brake held, and the provider has not recognised it since.
+    pub(super) fn has_held(&self, uid: &str) -> bool {
+        self.held.contains(uid)
+    }
+
+    /// The provider recognises the Node.
+    pub(super) fn recognised(&mut self, uid: &str) {
+        self.held.remove(uid);
     }
 
     /// How long an absence must last while the brake holds.

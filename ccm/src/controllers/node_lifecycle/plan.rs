@@ -271,8 +271,12 @@ impl Ledger {
         let witnessed = found.answers.iter().any(vouches_as_ready);
         let mut reported = BTreeSet::new();
         for answer in relevant {
-            if answer.state() == Absent {
-                reported.insert(uid(&answer.node));
+            match answer.state() {
+                Absent => {
+                    reported.insert(uid(&answer.node));
+                }
+                Unspecified => {}
+                _ => brake.recognised(uid(&answer.node)),
             }
             self.note(answer, witnessed, found);
         }
@@ -286,12 +290,16 @@ impl Ledger {
         }
         if self.absences.is_empty() {
             // The ledger may be new. Only answers about all suspects show that no absence is left.
-            // But a lookup may fail for ever: it counts after a hold.
+            // But a lookup may fail for ever: it counts after a hold, unless the brake held the
+            // Node, perhaps in an earlier session.
             let known = |node: &&Arc<Node>| self.known.get(uid(node));
-            let reported = |node| {
+            let reported = |node: &&Arc<Node>| {
                 known(node).is_some_and(|known| match known.state {
                     Absent => known.listed,
-                    Unspecified => found.now.saturating_duration_since(known.since) >= brake.hold(),
+                    Unspecified => {
+                        !brake.has_held(uid(node))
+                            && found.now.saturating_duration_since(known.since) >= brake.hold()
+                    }
                     _ => true,
                 })
             };
@@ -416,6 +424,7 @@ impl Ledger {
     /// The provider's list has the instance of a Node of `Pass::delete`.
     pub(super) fn listed(&mut self, brake: &mut Brake, node: &Node) {
         self.spare(brake, node);
+        brake.recognised(uid(node));
         if let Some(known) = self.known.get_mut(uid(node)) {
             known.listed = true;
         }

@@ -73,6 +73,32 @@ fn l6_a_node_whose_lookup_keeps_failing_keeps_the_brake_for_one_hold_at_most() {
 }
 
 #[test]
+fn l6_a_new_session_whose_lookups_fail_keeps_the_brake_for_the_nodes_that_it_held() {
+    let mut driver = Driver::new();
+    let nodes = cluster(80, 20);
+    driver.pass(&nodes, Absent);
+    assert_eq!(driver.pass(&nodes, Absent).held.len(), 20);
+    driver.ledger.start_over();
+    driver.pass(&nodes, Unspecified);
+    driver.now += 2 * driver.brake.hold();
+    driver.pass(&nodes, Unspecified);
+    assert!(driver.brake.holds());
+    // Most are back. The rest are few enough to go at once without the brake.
+    for _ in 0..2 {
+        let pass = driver.pass_with(&nodes, &nodes, |node| {
+            let gone = ["down-000", "down-001"].contains(&name(node));
+            Some(Ok(if gone { Absent } else { Running }))
+        });
+        assert!(pass.delete.is_empty() && driver.brake.holds());
+    }
+    // What the provider recognised again counts like any other Node.
+    driver.pass(&nodes[2..], Unspecified);
+    driver.now += driver.brake.hold();
+    driver.pass(&nodes[2..], Unspecified);
+    assert!(!driver.brake.holds());
+}
+
+#[test]
 fn l6_a_deletion_that_the_watch_does_not_show_counts_once() {
     let mut driver = Driver::new();
     let nodes = cluster(2, 2);
