@@ -230,7 +230,7 @@ impl Routes {
     }
 
     /// ▲R7: reads the Nodes from the API server, and removes the routes that are wrong in both
-    /// views. A pass that begins meanwhile decides instead.
+    /// views. If another pass began meanwhile, what the Nodes of the cache want now stays too.
     async fn confirm(
         &self,
         session: &Arc<Session>,
@@ -256,18 +256,21 @@ impl Routes {
             // The same session may be usable again later, and then nothing else makes a pass due.
             return self.lists.queue.add(());
         }
+        let cached = self.facts(session);
         let mut state = self.state();
-        if state.last_list != Some(asked_at) {
-            // A newer pass has newer routes and newer Nodes, so it decides.
-            return;
-        }
         let second = self.pass(&mut state, session, asked_at, routes, &nodes);
-        let tasks = plan::confirmed(first, second.tasks);
+        let mut tasks = plan::confirmed(first, second.tasks);
+        if state.last_list != Some(asked_at) {
+            // The answer is late: the cache may have newer Nodes. The newer pass does not decide
+            // alone, because its answer may be late too.
+            let third = self.pass(&mut state, session, asked_at, routes, &cached);
+            tasks = plan::confirmed(&tasks, third.tasks);
+        }
         if deletions(&tasks) < deletions(first) {
             tracing::warn!(
                 %provider,
                 kept = deletions(first) - deletions(&tasks),
-                "keeping routes: the API server has other Nodes than the cache"
+                "keeping routes: the API server and the cache have different Nodes"
             );
             self.lists.queue.add(());
         }
