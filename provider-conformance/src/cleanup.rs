@@ -155,9 +155,13 @@ async fn rounds(
             unseen.remove(&owner_id);
             match looked {
                 Ok(left) => {
-                    let stays = |key| left.things.iter().any(|(left, _)| left == key);
-                    some_went |= left.things.is_empty();
-                    some_went |= things.iter().any(|(key, _)| !stays(key));
+                    let stay: BTreeSet<_> = left
+                        .things
+                        .iter()
+                        .map(|(_, thing)| thing.to_string())
+                        .collect();
+                    some_went |= stay.is_empty();
+                    some_went |= things.iter().any(|(_, it)| !stay.contains(&it.to_string()));
                     wait = wait.into_iter().chain(left.wait).min();
                     if let Some(error) = left.unlisted {
                         unseen.insert(owner_id.clone(), error);
@@ -355,7 +359,10 @@ async fn of_owner(
         let error = match gone {
             Ok(()) => {
                 shared.ledger.gone(key);
-                why.of.remove(key);
+                // Another load balancer of this Service may stay.
+                if !left.things.iter().any(|(stays, _)| stays == key) {
+                    why.of.remove(key);
+                }
                 continue;
             }
             Err(Stays::Asks(error, wait)) => {
@@ -367,6 +374,10 @@ async fn of_owner(
         why.of.insert(key.clone(), error);
         left.things.push((key.clone(), thing.clone()));
     }
+    // The ledger forgets a Service with the first of its load balancers that goes.
+    for (_, thing) in &left.things {
+        shared.ledger.note(thing.clone());
+    }
     let listed = match still_listed(shared, &session).await {
         Err(error) if left.things.is_empty() => return Err(error),
         Err(error) => {
@@ -375,12 +386,16 @@ async fn of_owner(
         }
         Ok(listed) => listed,
     };
-    let kept: BTreeSet<_> = left.things.iter().map(|(key, _)| key.clone()).collect();
+    let kept: BTreeSet<_> = left
+        .things
+        .iter()
+        .map(|(_, thing)| thing.to_string())
+        .collect();
     for thing in listed {
-        let key = thing.key();
-        if kept.contains(&key) {
+        if kept.contains(&thing.to_string()) {
             continue;
         }
+        let key = thing.key();
         why.of.entry(key.clone()).or_insert_with(|| {
             "it is still in the list, although the clean-up met no obstacle".into()
         });

@@ -244,6 +244,35 @@ async fn what_only_a_listing_shows_is_removed_too() {
     assert!(!state.contains("conformance-"), "{state}");
 }
 
+/// If one load balancer of a Service stays, the clean-up still removes the others that a listing
+/// shows, and the report names the one that stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_stays_is_named_and_the_others_of_its_service_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config();
+    // A listing shows no annotations. So only the one that the suite knows by its Ensure is kept.
+    let retain = format!("{}retain", provider_mock::ANNOTATION_PREFIX);
+    config.service_annotations = [(retain, "true".to_owned())].into();
+    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+        unreachable!("it is started")
+    };
+    let provider = Provider::Command(format!("{line} --fault makes-another"));
+    let report = report_of(provider, config, &["load-balancers/ensure-twice"]).await;
+    assert_eq!(report.failed(), 1, "{:?}", report.entries);
+    let state = std::fs::read_to_string(directory.path().join("state.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    let all = state["load_balancers"].as_array().unwrap().iter();
+    let stay: Vec<_> = all.filter(|of| of["gone_at_ms"].is_null()).collect();
+    assert_eq!(stay.len(), 1, "{stay:?}");
+    let [left] = &report.left[..] else {
+        panic!("{:?}", report.left);
+    };
+    let handle = stay[0]["handle"].as_str().unwrap();
+    for word in [handle, "`retained`"] {
+        assert!(left.contains(word), "{word:?} is not in: {left}");
+    }
+}
+
 /// A load balancer of a former owner ID now has the mark of the current owner ID. With the fault
 /// `foreign-name-conflicts`, Delete for the former owner ID is CONFLICT until the load balancer is
 /// gone.
