@@ -28,6 +28,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import provider.Cloud.State;
 
 /** InstanceService and ZoneService. */
@@ -47,6 +48,8 @@ final class Instances extends InstanceServiceImplBase {
 
   /** The form of a label's value that is not empty. */
   private static final Pattern LABEL_VALUE = Pattern.compile("[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?");
+  /** One label of a DNS name (RFC 1123). */
+  private static final Pattern DNS_LABEL = Pattern.compile("[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?");
 
   private final Provider provider;
 
@@ -141,7 +144,10 @@ final class Instances extends InstanceServiceImplBase {
       formed(instance, "type", shown::setInstanceType);
       formed(instance, "zone", shown::setZone);
       formed(instance, "region", shown::setRegion);
-      shown.addAllAddresses(addressesTo(instance.path("addresses")));
+      for (NodeAddress address : addressesTo(instance.path("addresses"))) {
+        if (isExpressible(address)) shown.addAddresses(address);
+        else Provider.LOG.warning("instance " + shown.getProviderId() + ": its address \"" + address.getAddress() + "\" is no DNS name and is left out");
+      }
       instance.path("labels").fields().forEachRemaining(label -> shown.putLabels(label.getKey(), label.getValue().asText()));
     }
     return shown.build();
@@ -153,6 +159,18 @@ final class Instances extends InstanceServiceImplBase {
     String value = instance.get(name).asText();
     if (LABEL_VALUE.matcher(value).matches()) set.accept(value);
     else Provider.LOG.warning("instance " + instance.path("provider_id").asText() + ": its " + name + " \"" + value + "\" is no label value and is left out");
+  }
+
+  /** Whether the contract can express an address: a name has to be a DNS name (INST-8, INST-15). */
+  private static boolean isExpressible(NodeAddress address) {
+    return switch (address.getType()) {
+      case NODE_ADDRESS_TYPE_INTERNAL_IP, NODE_ADDRESS_TYPE_EXTERNAL_IP -> true;
+      default -> isDnsName(address.getAddress());
+    };
+  }
+
+  static boolean isDnsName(String text) {
+    return text.length() <= Provider.NAME_BYTES && Stream.of(text.split("\\.", -1)).allMatch(label -> DNS_LABEL.matcher(label).matches());
   }
 
   static List<NodeAddress> addressesTo(JsonNode addresses) {

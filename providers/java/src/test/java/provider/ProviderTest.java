@@ -21,6 +21,7 @@ import cloudprovider.v1alpha1.GetVolumeLabelsRequest;
 import cloudprovider.v1alpha1.GetVolumeLabelsResponse;
 import cloudprovider.v1alpha1.InitializeRequest;
 import cloudprovider.v1alpha1.InitializeResponse;
+import cloudprovider.v1alpha1.InstanceFacet;
 import cloudprovider.v1alpha1.InstanceServiceGrpc;
 import cloudprovider.v1alpha1.ListInstancesRequest;
 import cloudprovider.v1alpha1.ListInstancesResponse;
@@ -31,6 +32,7 @@ import cloudprovider.v1alpha1.LoadBalancerServiceGrpc;
 import cloudprovider.v1alpha1.LookupInstanceResult;
 import cloudprovider.v1alpha1.LookupInstancesRequest;
 import cloudprovider.v1alpha1.LookupInstancesResponse;
+import cloudprovider.v1alpha1.NodeAddress;
 import cloudprovider.v1alpha1.NodeView;
 import cloudprovider.v1alpha1.Ownership;
 import cloudprovider.v1alpha1.ProbeRequest;
@@ -253,6 +255,17 @@ final class ProviderTest {
     edit(content -> ((ArrayNode) content.get("instances")).add(instance("p", "pending")).add(instance("s", "stopped")));
     LookupInstancesRequest.Builder request = lookup(node("a"), node("renamed", "mock://zone-a/b"), node("x"), node("c", "mock://zone-a/gone"), node("y", "aws://i-1"), node("p"), node("s"), node("z", "mock://"));
     assertEquals(List.of("RUNNING", "RUNNING", "ABSENT", "ABSENT", "UNMANAGED", "PENDING", "STOPPED", "INVALID"), states(request.build()));
+  }
+
+  @Test
+  void aNameThatIsNoDnsNameIsLeftOut() throws Exception {
+    edit(content -> {
+      ObjectNode odd = instance("odd", "running");
+      for (String name : List.of("a.example", "a_b.example", "a..b", "a.", "-a", "a".repeat(254))) odd.withArray("addresses").addObject().put("Hostname", name);
+      ((ArrayNode) content.get("instances")).add(odd);
+    });
+    LookupInstancesRequest request = lookup(node("odd")).addFacets(InstanceFacet.INSTANCE_FACET_METADATA).build();
+    assertEquals(List.of("10.0.0.1", "a.example"), instances.lookupInstances(request).getResults(0).getFound().getAddressesList().stream().map(NodeAddress::getAddress).toList());
   }
 
   @Test
