@@ -87,15 +87,24 @@ function planDelete(state: State, asked: Route__Output, owner: Owner): Write | u
 }
 
 export function routeService(provider: Provider): RouteServiceHandlers {
+  /** The destinations of the calls in progress, each as its call wrote it. */
+  const inWork = new Set<string>();
+
   /** Writes each route separately, a few at once. After the call is cancelled, no further write begins. */
   async function each(rpc: string, routes: Route__Output[], { owner, signal, callId }: Context, plan: typeof planCreate): Promise<{ results: RouteResult[] }> {
     withinBatch('route keys', routes.map((route) => route.routeKey));
     const results: RouteResult[] = [];
     const one = async (at: number, route: Route__Output) => {
       try {
-        await provider.holding(`the route to ${route.destinationCidr}`, () =>
-          provider.cloud.write(signal, (state) => [undefined, plan(state, route, owner)]),
-        );
+        const cidr = [...inWork].find(sameNetwork(route.destinationCidr)) ?? route.destinationCidr;
+        await provider.holding(`the route to ${cidr}`, async () => {
+          inWork.add(cidr);
+          try {
+            await provider.cloud.write(signal, (state) => [undefined, plan(state, route, owner)]);
+          } finally {
+            inWork.delete(cidr);
+          }
+        });
         results[at] = { routeKey: route.routeKey, done: {} };
       } catch (error) {
         signal.throwIfAborted();

@@ -375,6 +375,7 @@ test('a call of the former owner keeps its Service and its route (PROV-18, CORE-
   await h.initialize(THEM, ['us']);
   assert.equal(code(await h.ensure({}, SERVICE, THEM)), 'BUSY');
   assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'a']], THEM), ['BUSY']);
+  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.1/24', 'a']], THEM), ['BUSY']); // The same network (ROUTE-8).
   assert.ok((await made).ready);
   assert.deepEqual(await routed, ['done']);
 });
