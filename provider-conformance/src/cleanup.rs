@@ -133,6 +133,7 @@ async fn rounds(
     why: &mut Why,
 ) {
     let mut tried = BTreeSet::new();
+    let mut listed = BTreeSet::new();
     let mut unseen = BTreeMap::new();
     while !owned.is_empty() {
         let mut tries: u32 = owned.values().map(|things| things.len() as u32 + 1).sum();
@@ -143,7 +144,8 @@ async fn rounds(
                 (until.saturating_duration_since(Instant::now()) / tries).clamp(LEAST_CALL, CALL);
             tries -= things.len() as u32 + 1;
             let looked = if Instant::now() <= until {
-                of_owner(shared, &owner_id, &things, share, why).await
+                let lists = !listed.contains(&owner_id);
+                of_owner(shared, &owner_id, &things, share, lists, why).await
             } else if tried.contains(&owner_id) {
                 // An earlier round has recorded the reason.
                 owned.insert(owner_id, things);
@@ -152,7 +154,6 @@ async fn rounds(
                 Err("the clean-up ran out of time".to_owned())
             };
             tried.insert(owner_id.clone());
-            unseen.remove(&owner_id);
             match looked {
                 Ok(left) => {
                     let stay: BTreeSet<_> = left
@@ -163,8 +164,16 @@ async fn rounds(
                     some_went |= stay.is_empty();
                     some_went |= things.iter().any(|(_, it)| !stay.contains(&it.to_string()));
                     wait = wait.into_iter().chain(left.wait).min();
-                    if let Some(error) = left.unlisted {
-                        unseen.insert(owner_id.clone(), error);
+                    match left.listed {
+                        Some(Ok(())) => {
+                            listed.insert(owner_id.clone());
+                            unseen.remove(&owner_id);
+                        }
+                        Some(Err(error)) => {
+                            listed.insert(owner_id.clone());
+                            unseen.insert(owner_id.clone(), error);
+                        }
+                        None => {}
                     }
                     if !left.things.is_empty() {
                         owned.insert(owner_id, left.things);
@@ -312,8 +321,8 @@ async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, Str
 struct Left {
     things: Vec<(Key, Thing)>,
     wait: Option<Duration>,
-    /// Why the listings do not say whether there are others.
-    unlisted: Option<String>,
+    /// Whether the listings say whether there are others. `None`: the clean-up did not ask again.
+    listed: Option<Result<(), String>>,
 }
 
 impl Left {
@@ -331,12 +340,14 @@ enum Stays {
     ForGood(String),
 }
 
-/// Tries each object once, and adds what only the listings show.
+/// Tries each object once, and adds what only the listings show. If objects stay, it reads the
+/// listings only if `lists`: a slow listing must not take the time for the objects in each round.
 async fn of_owner(
     shared: &Arc<Shared>,
     owner_id: &str,
     things: &[(Key, Thing)],
     share: Duration,
+    lists: bool,
     why: &mut Why,
 ) -> Result<Left, String> {
     // The provider's process may have ended since.
@@ -378,13 +389,19 @@ async fn of_owner(
     for (_, thing) in &left.things {
         shared.ledger.note(thing.clone());
     }
-    let listed = match still_listed(shared, &session).await {
+    if !lists && !left.things.is_empty() {
+        return Ok(left);
+    }
+    let listed = match still_listed(shared, &session, share).await {
         Err(error) if left.things.is_empty() => return Err(error),
         Err(error) => {
-            left.unlisted = Some(error);
+            left.listed = Some(Err(error));
             Vec::new()
         }
-        Ok(listed) => listed,
+        Ok(listed) => {
+            left.listed = Some(Ok(()));
+            listed
+        }
     };
     let kept: BTreeSet<_> = left
         .things
@@ -409,13 +426,17 @@ async fn of_owner(
 }
 
 /// The objects of this owner that are still in a listing, if one is offered.
-async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, String> {
+async fn still_listed(
+    shared: &Shared,
+    session: &Session,
+    share: Duration,
+) -> Result<Vec<Thing>, String> {
     let offered = shared.info.capabilities.clone().unwrap_or_default();
     let cluster = session.cluster();
     let mut left = Vec::new();
     if offered.load_balancers.is_some_and(|of| of.listing) {
         let request = pb::ListLoadBalancersRequest::default();
-        let listed = session.list_within(request, CALL).await;
+        let listed = session.list_within(request, share).await;
         for one in listed.items().map_err(|stop| said(&stop))? {
             for owner in &one.owners {
                 left.push(Thing::LoadBalancer {
@@ -434,7 +455,7 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
     }
     if offered.routes.is_some() {
         let request = pb::ListRoutesRequest::default();
-        let listed = session.list_within(request, CALL).await;
+        let listed = session.list_within(request, share).await;
         let routes = listed.items().map_err(|stop| said(&stop))?;
         let ours = routes.into_iter().filter(|route| {
             let lost = || shared.ledger.has_lost_route(&route.destination_cidr);

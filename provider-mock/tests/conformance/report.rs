@@ -273,6 +273,30 @@ async fn one_that_stays_is_named_and_the_others_of_its_service_go() {
     }
 }
 
+/// While objects of an owner stay, the clean-up reads the listing once, not in each round.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clean_up_lists_once_while_something_stays_and_once_at_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let fails = "faults: [{rpc: DeleteLoadBalancer, kind: failure, times: 3}]";
+    let fixture = Fixture::parse(&format!("{CLOUD}{fails}\n"), "cloud.yaml").unwrap();
+    let mock = Mock::start(fixture, directory.path().join("s/provider.sock"), None);
+    let mock = mock.await.unwrap();
+    let provider = Provider::Endpoint(format!("unix://{}", mock.path().display()));
+    let report = report_of(provider, config(), &["load-balancers/get-made"]).await;
+    assert_eq!(report.left, Vec::<String>::new());
+    let calls = mock.cloud().calls(None);
+    let since = calls
+        .iter()
+        .find(|call| call.rpc == "DeleteLoadBalancer")
+        .map_or(u64::MAX, |call| call.number);
+    let after = |rpc: &str| {
+        let of = |call: &&provider_mock::CallEntry| call.rpc == rpc && call.number >= since;
+        calls.iter().filter(of).count()
+    };
+    let counts = [after("DeleteLoadBalancer"), after("ListLoadBalancers")];
+    assert_eq!(counts, [4, 2]);
+}
+
 /// A load balancer of a former owner ID now has the mark of the current owner ID. With the fault
 /// `foreign-name-conflicts`, Delete for the former owner ID is CONFLICT until the load balancer is
 /// gone.
