@@ -73,20 +73,16 @@ enum Lane {
 /// objects.
 struct Subjects {
     service: pb::ServiceView,
-    nodes: Vec<pb::NodeView>,
+    /// `None`: nothing to send as targets.
+    nodes: Option<Vec<pb::NodeView>>,
     route: pb::Route,
 }
 
 impl Subjects {
     async fn new(run: &Run) -> Verdict<Self> {
-        let nodes = if run.capabilities().load_balancers.is_some() {
-            run.few_nodes().await?
-        } else {
-            Vec::new()
-        };
         Ok(Self {
             service: run.service("soak"),
-            nodes,
+            nodes: run.few_nodes_if_any().await?,
             route: tour::route(run),
         })
     }
@@ -138,21 +134,22 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
         }
         Lane::LoadBalancer if offered.load_balancers.is_some() => {
             let service = || Some(about.service.clone());
-            let nodes = || Some(targets(about.nodes.clone()));
             call!(pb::GetLoadBalancerRequest {
                 service: service(),
                 ..Default::default()
             });
-            call!(pb::EnsureLoadBalancerRequest {
-                service: service(),
-                targets: nodes(),
-                ..Default::default()
-            });
-            call!(pb::UpdateLoadBalancerRequest {
-                service: service(),
-                targets: nodes(),
-                ..Default::default()
-            });
+            if let Some(nodes) = &about.nodes {
+                call!(pb::EnsureLoadBalancerRequest {
+                    service: service(),
+                    targets: Some(targets(nodes.clone())),
+                    ..Default::default()
+                });
+                call!(pb::UpdateLoadBalancerRequest {
+                    service: service(),
+                    targets: Some(targets(nodes.clone())),
+                    ..Default::default()
+                });
+            }
             call!(pb::DeleteLoadBalancerRequest {
                 service: service(),
                 ..Default::default()

@@ -150,16 +150,12 @@ async fn in_flight_keeps_owner(run: &Run) -> Verdict {
         ));
     }
     // Looks up the targets before the cloud becomes slow.
-    let nodes = if offered.load_balancers.is_some() {
-        run.few_nodes().await?
-    } else {
-        Vec::new()
-    };
+    let nodes = run.few_nodes_if_any().await?;
     let former = run.session().await?;
     let next = former.speaking_for(run.other_cluster("next"));
     let (service, route) = (run.service("in-flight"), tour::route(run));
     run.cloud_slow(IN_FLIGHT).await?;
-    let made = offered.load_balancers.is_some().then(|| {
+    let made = nodes.map(|nodes| {
         let request = pb::EnsureLoadBalancerRequest {
             service: Some(service.clone()),
             targets: Some(targets(nodes)),

@@ -241,6 +241,22 @@ impl Run {
         Ok(nodes)
     }
 
+    /// [`Run::few_nodes`] for a part of a check. `None`: the suite has no Node for this part, or
+    /// the provider makes no load balancers. The check does the rest without it.
+    pub(crate) async fn few_nodes_if_any(&self) -> Verdict<Option<Vec<pb::NodeView>>> {
+        if self.capabilities().load_balancers.is_none() {
+            return Ok(None);
+        }
+        match self.few_nodes().await {
+            Ok(nodes) => Ok(Some(nodes)),
+            Err(stop @ Stop::Skipped(_)) => {
+                self.unseen(stop);
+                Ok(None)
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
     /// Creates an instance with the hook. The clean-up after the check removes it.
     pub(crate) async fn add_instance(&self, word: &str) -> Verdict<KnownInstance> {
         self.made_by(Hook::InstanceAdd, self.name(word), &[]).await

@@ -300,13 +300,24 @@ async fn calls_in_flight_are_skipped_without_a_target_that_the_cloud_needs() {
     let directory = tempfile::tempdir().unwrap();
     let cloud = format!("{TARGETED}  instances: {{listing: false}}\n");
     let only = ["provider/calls-in-flight-*"];
-    let report = report_of(mock(directory.path(), &cloud), config, &only).await;
+    let report = report_of(mock(directory.path(), &cloud), config.clone(), &only).await;
     assert_eq!(report.entries.len(), 2);
     for entry in &report.entries {
         let Outcome::Skipped(skipped) = &entry.outcome else {
             panic!("{entry:?}");
         };
         assert_eq!(skipped.lack, Lack::Setup);
+    }
+    // What needs no target is still seen.
+    let liar = format!("{cloud}faults: [{{rpc: CreateRoutes, kind: status}}]\n");
+    for id in [
+        "provider/calls-in-flight-keep-their-owner",
+        "core/a-call-ends-at-its-deadline-with-deadline-exceeded",
+        "core/memory-does-not-grow-with-calls",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let report = report_of(mock(directory.path(), &liar), config.clone(), &[id]).await;
+        assert_eq!(report.failed(), 1, "{:?}", report.entries);
     }
 }
 

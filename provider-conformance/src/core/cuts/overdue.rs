@@ -75,11 +75,7 @@ pub(super) async fn left_open(
 /// A lookup, an Ensure and a CreateRoutes with a short deadline, if they are offered.
 async fn short_calls(run: &Run) -> Verdict<Calls> {
     let offered = run.capabilities();
-    let nodes = if offered.load_balancers.is_some() {
-        run.few_nodes().await?
-    } else {
-        Vec::new()
-    };
+    let nodes = run.few_nodes_if_any().await?;
     let session = run.session().await?;
     let mut calls = Calls {
         sends: wire::opening(),
@@ -88,7 +84,7 @@ async fn short_calls(run: &Run) -> Verdict<Calls> {
     if offered.instances.is_some() {
         calls.add(&session, tour::lookup(run))?;
     }
-    if offered.load_balancers.is_some() {
+    if let Some(nodes) = nodes {
         calls.add(&session, ensure_of(&run.service("overdue"), nodes))?;
     }
     if offered.routes.is_some() {
@@ -103,7 +99,7 @@ async fn short_calls(run: &Run) -> Verdict<Calls> {
     }
     if calls.open.is_empty() {
         return Err(Stop::not_offered(
-            "the provider offers neither instances nor load balancers nor routes",
+            "the provider offers no instances and no routes, and the suite can make no load balancer",
         ));
     }
     Ok(calls)
