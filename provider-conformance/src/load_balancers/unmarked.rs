@@ -136,6 +136,12 @@ async fn matched(balancer: &Balancer) -> Verdict<bool> {
     Ok(true)
 }
 
+fn no_address() -> Stop {
+    Stop::not_offered(
+        "the load balancer that the hook `load-balancer-unmarked` makes has no address",
+    )
+}
+
 async fn unmarked_by_name(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     // The provider's native name for a load balancer of this Service.
@@ -161,15 +167,19 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
         .with_handle(by_hand)
         .get(None)
         .await?;
-    let status = found(&asked)?.status.clone();
-    // With that one's address in the Service's status, the name still decides.
-    let mut moved = balancer.changed(|service| service.status = status);
-    let asked = moved.get(None).await?;
-    asked.must(
-        found(&asked)?.load_balancer_name == name,
-        "LB-24",
-        format_args!("the one with the native name, {name}: the search by it comes before the one by addresses"),
-    )?;
+    let status = found(&asked)?.status.clone().unwrap_or_default();
+    if status.ingress.is_empty() {
+        run.unseen(no_address());
+    } else {
+        // With that one's address in the Service's status, the name still decides.
+        let mut moved = balancer.changed(|service| service.status = Some(status));
+        let asked = moved.get(None).await?;
+        asked.must(
+            found(&asked)?.load_balancer_name == name,
+            "LB-24",
+            format_args!("the one with the native name, {name}: the search by it comes before the one by addresses"),
+        )?;
+    }
     let before = stage.writes().await?;
     let set = || Some(stage.targets());
     let asked = balancer.clone().ensure(set(), false).await?;
@@ -204,9 +214,7 @@ async fn unmarked_by_address(run: &Run) -> Verdict {
     let asked = by_hand.clone().get(None).await?;
     let status = found(&asked)?.status.clone().unwrap_or_default();
     if status.ingress.is_empty() {
-        return Err(Stop::not_offered(
-            "the load balancer that the hook `load-balancer-unmarked` makes has no address",
-        ));
+        return Err(no_address());
     }
     let mut balancer = stage.balancer("moved");
     balancer.service.status = Some(status);

@@ -321,6 +321,21 @@ async fn calls_in_flight_are_skipped_without_a_target_that_the_cloud_needs() {
     }
 }
 
+/// If the unmarked load balancer has no address, the suite cannot see whether a name comes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_order_of_name_and_address_is_not_passed_without_an_address() {
+    let mut config = config();
+    let hook = config.hooks[&Hook::LoadBalancerUnmarked].replace(" --address 192.0.2.222", "");
+    config.hooks.insert(Hook::LoadBalancerUnmarked, hook);
+    let directory = tempfile::tempdir().unwrap();
+    let only = ["load-balancers/owner-unmarked-by-name"];
+    let report = report_of(mock(directory.path(), CLOUD), config, &only).await;
+    let Outcome::Skipped(skipped) = &report.entries[0].outcome else {
+        panic!("{:?}", report.entries);
+    };
+    assert!(skipped.reason.contains("no address"), "{}", skipped.reason);
+}
+
 /// ROUTE-12: if a cloud keeps no marks on routes, no route may be OURS.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_says_ours_of_routes_without_marks_is_found() {
