@@ -4,6 +4,7 @@ mod messages;
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use cloud_provider_api::v1alpha1::load_balancer_service_server::LoadBalancerService;
@@ -17,6 +18,7 @@ use pb::update_load_balancer_response::Outcome as UpdateOutcome;
 use super::limits::{ID_BYTES, fault, fits};
 use super::run::Hold;
 use super::{Core, Parts, Wrap, convert, not_listed, not_offered};
+use crate::failure::truncate;
 use crate::{
     Call, DeleteLoadBalancer, Deleted, EnsureLoadBalancer, Ensured, Failure, GetLoadBalancer,
     LoadBalancer, LoadBalancerResult, LoadBalancers, Notes, Provider, Service, UpdateLoadBalancer,
@@ -318,6 +320,37 @@ fn key_of(service: Option<&pb::ServiceView>) -> String {
     })
 }
 
+/// The most events of one answer that the controller reads (CORE-11).
+const MOST_EVENTS: usize = 32;
+/// The most bytes that the target errors of one answer take. The whole answer has at most 1 MiB
+/// (CORE-11).
+const MOST_TARGET_ERRORS: usize = 512 * 1024;
+
+/// Cuts the messages if the target errors are too large for an answer, and then leaves out the last
+/// ones. The controller calls again because of the others, and so learns of them later.
+fn bounded(mut all: Vec<pb::TargetError>) -> Vec<pb::TargetError> {
+    const TAG_AND_LENGTH: usize = 4;
+    let size = |one: &pb::TargetError| one.encoded_len() + TAG_AND_LENGTH;
+    let bytes: usize = all.iter().map(size).sum();
+    if bytes <= MOST_TARGET_ERRORS {
+        return all;
+    }
+    let failures = all.iter().filter_map(|one| one.failure.as_ref());
+    let messages: usize = failures.map(|failure| failure.message.len()).sum();
+    let each = MOST_TARGET_ERRORS.saturating_sub(bytes - messages) / all.len();
+    for failure in all.iter_mut().filter_map(|one| one.failure.as_mut()) {
+        truncate(&mut failure.message, each);
+    }
+    let mut bytes = 0;
+    let fit = all.iter().take_while(|one| {
+        bytes += size(one);
+        bytes <= MOST_TARGET_ERRORS
+    });
+    let count = fit.count();
+    all.truncate(count);
+    all
+}
+
 /// The notes as messages.
 #[derive(Default)]
 struct NotesTo {
@@ -359,6 +392,7 @@ fn notes_to(notes: Notes) -> (NotesTo, Option<String>) {
     let events = notes
         .events
         .into_iter()
+        .take(MOST_EVENTS)
         .map(|event| {
             let severity = if event.warning {
                 pb::EventSeverity::Warning
@@ -390,8 +424,57 @@ fn notes_to(notes: Notes) -> (NotesTo, Option<String>) {
             handle,
             events,
             annotations,
-            target_errors,
+            target_errors: bounded(target_errors),
         },
         fault,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Event;
+
+    /// CORE-11: the controller reads no answer of more than 1 MiB, and 32 events.
+    #[test]
+    fn many_events_and_target_errors_leave_room_for_the_rest_of_the_answer() {
+        // Targets, the bytes of a name and of a message, the least errors that the answer has.
+        for (targets, name, message, least) in [
+            (1000, 10, 100, 1000),
+            (3000, 63, 1024, 3000),
+            (9000, 253, 1024, 1000),
+            (2000, 253, 0, 1000),
+        ] {
+            let mut notes = Notes {
+                handle: Some("lb-1".into()),
+                ..Notes::default()
+            };
+            for number in 0..2000 {
+                let text = format!("{number}{}", "e".repeat(1024));
+                notes.events.push(Event::warning("Made", text));
+            }
+            for number in 0..targets {
+                let failure = Failure::invalid("m".repeat(message));
+                let node = format!("{number:0name$}");
+                notes.target_errors.insert(node, failure);
+            }
+            let (notes, fault) = notes_to(notes);
+            assert_eq!((fault, notes.handle.as_deref()), (None, Some("lb-1")));
+            assert_eq!(notes.events.len(), 32);
+            assert!(notes.events[31].message.starts_with("31e"));
+            let count = notes.target_errors.len();
+            assert!(count >= least, "{count} of {targets}");
+            if message == 100 {
+                let first = notes.target_errors[0].failure.as_ref().unwrap();
+                assert_eq!(first.message.len(), 100, "cut without need");
+            }
+            let answer = pb::EnsureLoadBalancerResponse {
+                events: notes.events,
+                target_errors: notes.target_errors,
+                ..Default::default()
+            };
+            let size = answer.encoded_len();
+            assert!(size < 1024 * 1024, "{size} bytes for {targets} targets");
+        }
+    }
 }
