@@ -89,10 +89,11 @@ impl Reconciler for Lists {
             return batch.settle(&(), Requeue::At(Instant::now()));
         }
         let (next, doubtful) = routes.listed(session, asked_at, &listed);
-        batch.settle(&(), Requeue::At(next));
         if !doubtful.is_empty() {
             routes.confirm(session, asked_at, &listed, &doubtful).await;
         }
+        // No other pass begins before, so the second look judges the newest list.
+        batch.settle(&(), Requeue::At(next));
     }
 }
 
@@ -229,8 +230,8 @@ impl Routes {
         pass
     }
 
-    /// ▲R7: reads the Nodes from the API server, and removes the routes that are wrong in both
-    /// views. If another pass began meanwhile, what the Nodes of the cache want now stays too.
+    /// ▲R7: reads the Nodes from the API server, and removes the routes that are wrong for these
+    /// Nodes and for those in the cache. A Node may have joined while the API server answered.
     async fn confirm(
         &self,
         session: &Arc<Session>,
@@ -256,16 +257,10 @@ impl Routes {
             // The same session may be usable again later, and then nothing else makes a pass due.
             return self.lists.queue.add(());
         }
-        let cached = self.facts(session);
+        let nodes = plan::in_either(self.facts(session), nodes);
         let mut state = self.state();
         let second = self.pass(&mut state, session, asked_at, routes, &nodes);
-        let mut tasks = plan::confirmed(first, second.tasks);
-        if state.last_list != Some(asked_at) {
-            // The answer is late: the cache may have newer Nodes. The newer pass does not decide
-            // alone, because its answer may be late too.
-            let third = self.pass(&mut state, session, asked_at, routes, &cached);
-            tasks = plan::confirmed(&tasks, third.tasks);
-        }
+        let tasks = plan::confirmed(first, second.tasks);
         if deletions(&tasks) < deletions(first) {
             tracing::warn!(
                 %provider,

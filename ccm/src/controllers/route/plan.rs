@@ -85,8 +85,16 @@ pub(super) fn deletions(tasks: &[Task]) -> usize {
     tasks.iter().map(|task| task.delete.len()).sum()
 }
 
+/// The Nodes of both views. If both have a Node, the one in the cache counts.
+pub(super) fn in_either(cached: Vec<NodeFacts>, read: Vec<NodeFacts>) -> Vec<NodeFacts> {
+    let uids: BTreeSet<String> = cached.iter().map(|node| node.uid.clone()).collect();
+    let mut nodes = cached;
+    nodes.extend(read.into_iter().filter(|node| !uids.contains(&node.uid)));
+    nodes
+}
+
 /// The tasks of a second pass whose deletions the first pass also has. The second pass used the
-/// Nodes from the API server. Tasks without deletions stay: it dropped the plans of the first pass.
+/// Nodes from the API server too. Tasks without deletions stay: it dropped the plans of the first pass.
 pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     let deletes: BTreeSet<(IpNet, &str)> = first
         .iter()

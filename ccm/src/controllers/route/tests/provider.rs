@@ -158,7 +158,7 @@ async fn r7_a_provider_that_is_broken_when_the_api_server_answers_is_asked_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn r7_a_late_answer_about_the_nodes_does_not_count_after_a_newer_pass() {
+async fn r7_a_late_answer_deletes_no_route_of_nodes_that_came_meanwhile() {
     let world = seven_of_thirty_go(Duration::from_secs(20)).await;
     let lists = world.lists();
     for i in 23..30 {
@@ -166,19 +166,17 @@ async fn r7_a_late_answer_about_the_nodes_does_not_count_after_a_newer_pass() {
     }
     let newer = |world: &World| world.lists() == lists + 1;
     let took = world.until("a newer pass", newer).await;
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(
+        took > Duration::from_secs(15),
+        "one pass at a time: {took:?}"
+    );
     sleep(Duration::from_mins(10)).await;
     assert!(world.routed(30), "{:?}", world.routes());
     assert_eq!(world.deletes(), 0);
-    assert_eq!(
-        world.lists(),
-        lists + 2,
-        "and one pass after the late answer"
-    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn r7_late_answers_about_the_nodes_count_while_one_pass_follows_another() {
+async fn r7_routes_go_although_nodes_join_during_each_pass() {
     let world = World::started(30, |_| {}).await;
     world.until("routes", |world| world.all_created(30)).await;
     sleep(Duration::from_mins(1)).await;
