@@ -93,13 +93,14 @@ func (r *request) checkAddress(ctx context.Context, lb *hcloud.LoadBalancer, wan
 }
 
 // attachAgain attaches a load balancer with its former address and its former targets, because Hetzner did not attach it with the new address: the retries could fail too, and the load
-// balancer would stay detached. It reports whether all is as before.
+// balancer would stay detached. It reports whether the load balancer is attached.
 func (r *request) attachAgain(ctx context.Context) bool {
 	former, network, nobody := r.former, r.formerNet, map[string]error{}
 	r.former = nil
 	err := r.run(ctx, former, []plan.Step{plan.Attach(network.Network, network.IP, nil)}, nobody)
+	attached := err == nil
 	var now *hcloud.LoadBalancer
-	if err == nil {
+	if attached {
 		now, err = r.again(ctx, former.ID)
 	}
 	if err == nil { // A detach removes the targets with private addresses.
@@ -109,11 +110,10 @@ func (r *request) attachAgain(ctx context.Context) bool {
 		}
 		err = r.run(ctx, now, plan.TargetSteps(now, targets), nobody)
 	}
-	restored := err == nil && len(nobody) == 0
-	if !restored {
+	if err != nil || len(nobody) > 0 {
 		slog.Warn("could not restore a load balancer that was detached from its network", "load balancer", former.ID, "address", network.IP, "error", err, "targets", nobody)
 	}
-	return restored
+	return attached
 }
 
 // run makes the calls of the steps, up to a step that changes the network, or fails to change the type. A target that is locked, or that Hetzner refuses or fails to add, is
@@ -152,6 +152,10 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			wrong[step.Node] = failure
 			continue
 		}
+		if step.Node != "" && busy && !failed {
+			late = err // The others are done first (LB-17).
+			continue
+		}
 		if notRemoved {
 			// Hetzner itself removes the targets of deleted servers, and then refuses a call that removes them.
 			now, lookErr := r.again(ctx, lb.ID)
@@ -169,8 +173,13 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		}
 		if err != nil {
 			if step.Network && step.Former == nil && r.former != nil && (failed || busy) {
-				if r.attachAgain(ctx) && busy { // Another try soon would take all private targets away again.
+				attached := r.attachAgain(ctx)
+				// Another try soon would take all private targets away again.
+				switch {
+				case attached && busy:
 					return sdk.Pending(againAfterRestore, "%s: the load balancer stays locked, and got its former address again", what)
+				case attached && !slices.Contains(refusals, failure.Code):
+					return failure.After(againAfterRestore)
 				}
 			}
 			return err
