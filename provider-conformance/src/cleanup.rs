@@ -170,7 +170,6 @@ async fn rounds(
                             unseen.remove(&owner_id);
                         }
                         Some(Err(error)) => {
-                            listed.insert(owner_id.clone());
                             unseen.insert(owner_id.clone(), error);
                         }
                         None => {}
