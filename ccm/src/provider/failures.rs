@@ -3,7 +3,7 @@
 use api::FailureCode as Code;
 use cloud_provider_api::v1alpha1 as api;
 
-use super::CallError;
+use super::{CallError, limits};
 
 /// The place of a failure in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +57,9 @@ pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::F
     failure.message = if failure.message.is_empty() {
         note
     } else {
-        // The end of a long message is cut.
-        format!("{note}: {}", failure.message)
+        let note = format!(" ({note})");
+        // The end of a long text is cut, so the message leaves room.
+        limits::cut_for(&failure.message, note.len()) + &note
     };
     failure.code = Code::Internal.into();
     failure
@@ -194,7 +195,19 @@ mod tests {
         assert_eq!(read.retry_after, Some(std::time::Duration::from_secs(7)));
         assert_eq!(
             read.message,
-            "the provider answered NOT_FOUND, which EnsureLoadBalancer does not list: it is so"
+            "it is so (the provider answered NOT_FOUND, which EnsureLoadBalancer does not list)"
+        );
+        let long = api::Failure {
+            message: "it is so. ".repeat(200),
+            ..failure(Code::NotFound)
+        };
+        let read = trouble("EnsureLoadBalancer", Place::Whole, long).message;
+        assert!(read.starts_with("it is so."), "{read}");
+        assert!(
+            read.ends_with(
+                "… (the provider answered NOT_FOUND, which EnsureLoadBalancer does not list)"
+            ),
+            "{read}"
         );
         for (rpc, place, code, as_code) in [
             (

@@ -28,10 +28,16 @@ pub(crate) const LEAST_REQUEST_BYTES: u64 = 64 * 1024;
 /// A text of the provider on one line, cut between two characters to at most `TEXT_LIMIT` bytes. A
 /// cut text ends with `…`.
 pub(crate) fn cut(text: &str) -> String {
+    cut_for(text, 0)
+}
+
+/// Such a text, with room for this many bytes more.
+pub(crate) fn cut_for(text: &str, more: usize) -> String {
     const MARK: char = '…';
+    let most = TEXT_LIMIT.saturating_sub(more).max(MARK.len_utf8());
     let mut text = plain(text).into_owned();
-    if text.len() > TEXT_LIMIT {
-        let end = text.floor_char_boundary(TEXT_LIMIT - MARK.len_utf8());
+    if text.len() > most {
+        let end = text.floor_char_boundary(most - MARK.len_utf8());
         text.truncate(end);
         text.push(MARK);
     }

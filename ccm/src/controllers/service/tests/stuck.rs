@@ -66,8 +66,8 @@ async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_ne
             &events,
             &[
                 "Warning SyncLoadBalancerFailed",
-                "Error syncing load balancer: failed to ensure load balancer: ",
-                "there is no subnet in zone-1 (NoSubnet)",
+                "Error syncing load balancer: failed to ensure load balancer: there is no subnet in zone-1",
+                " (NoSubnet)",
                 &format!(" ({name} from EnsureLoadBalancer of provider mock, attempt "),
                 ", next try ",
             ],
