@@ -179,6 +179,19 @@ mod tests {
     }
 
     #[test]
+    fn a_long_message_leaves_room_for_the_code_that_is_not_listed() {
+        let long = api::Failure {
+            code: Code::NotFound.into(),
+            message: "it is so. ".repeat(200),
+            ..Default::default()
+        };
+        let read = trouble("EnsureLoadBalancer", Place::Whole, long).message;
+        assert!(read.starts_with("it is so."), "{read}");
+        let note = "… (the provider answered NOT_FOUND, which EnsureLoadBalancer does not list)";
+        assert!(read.ends_with(note), "{read}");
+    }
+
+    #[test]
     fn a_code_that_is_not_listed_is_internal_and_its_message_says_which_it_was() {
         let failure = |code: Code| api::Failure {
             code: code.into(),
@@ -196,18 +209,6 @@ mod tests {
         assert_eq!(
             read.message,
             "it is so (the provider answered NOT_FOUND, which EnsureLoadBalancer does not list)"
-        );
-        let long = api::Failure {
-            message: "it is so. ".repeat(200),
-            ..failure(Code::NotFound)
-        };
-        let read = trouble("EnsureLoadBalancer", Place::Whole, long).message;
-        assert!(read.starts_with("it is so."), "{read}");
-        assert!(
-            read.ends_with(
-                "… (the provider answered NOT_FOUND, which EnsureLoadBalancer does not list)"
-            ),
-            "{read}"
         );
         for (rpc, place, code, as_code) in [
             (
