@@ -14,6 +14,7 @@ pub(crate) mod fuzz;
 pub(crate) mod labels;
 mod managed;
 mod metrics;
+mod places;
 mod plan;
 mod refresh;
 mod sync;
@@ -32,9 +33,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::cluster::Change;
-use crate::controller::{
-    Batch, Driver, LoopContext, Permits, Reconciler, Sources, Spec, Wake, Width, lowered,
-};
+use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
 use crate::core::{Backoff, Key, lock};
 use crate::ownership::Ownership;
 use crate::provider::lookup::IsolatedKeys;
@@ -75,10 +74,7 @@ struct Worker {
     isolated: IsolatedKeys,
     managed: managed::Managed,
     writers: Semaphore,
-    lookups: Permits,
-    slow_lookups: Permits,
-    suspects: Permits,
-    refreshes: Permits,
+    places: places::Places,
     /// The fields of a Node that the provider of the last session sees.
     projection: Mutex<Arc<api::NodeProjection>>,
     /// The provider's claims when it was last decided which Nodes wait.
@@ -104,6 +100,7 @@ impl Worker {
             backoff: Backoff::new(Duration::from_secs(1), Duration::from_mins(2)),
             needs: Capability::Instances,
         };
+        let concurrent_syncs = context.config.node.concurrent_syncs;
         Self {
             driver: Driver::new(context, spec),
             waiting: Mutex::default(),
@@ -112,10 +109,7 @@ impl Worker {
             isolated: IsolatedKeys::default(),
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
-            lookups: Permits::default(),
-            slow_lookups: Permits::default(),
-            suspects: Permits::default(),
-            refreshes: Permits::default(),
+            places: places::Places::new(concurrent_syncs),
             projection: Mutex::default(),
             claimed: Mutex::default(),
             addressed: Mutex::default(),
@@ -256,14 +250,6 @@ impl Worker {
         self.driver.session()
     }
 
-    /// How many lookups may run at once, and the permits for them.
-    fn lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
-        self.lookups.of(session, || {
-            let flag = self.context().config.node.concurrent_syncs;
-            lowered(session.limiters.instances.width, flag)
-        })
-    }
-
     fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {
         lock(&self.addressed)
     }
@@ -365,7 +351,7 @@ impl Reconciler for Worker {
         Width {
             batch: session.max_batch(),
             linger: self.context().config.node.batch_linger,
-            calls: self.lookups(session).0,
+            calls: self.places.most(session),
             writes: WRITE_BACKLOG,
         }
     }

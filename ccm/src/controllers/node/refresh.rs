@@ -72,8 +72,7 @@ impl Worker {
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
         let pace = pace.min(LONGEST_PACE);
-        // Half of the lookups, but at least one.
-        let most = (self.lookups(&session).0 / 2).max(1);
+        let most = self.places.refreshes(&session);
         drop(session);
         for (place, names) in batches.into_iter().enumerate() {
             let due = start + pace * u32::try_from(place).unwrap_or(u32::MAX);
@@ -111,7 +110,7 @@ impl Worker {
             .session()
             .filter(|_| !self.context().stop.is_cancelled())
         {
-            let few = (self.lookups(&session).0 / 4).max(1);
+            let few = self.places.hung(&session);
             let all = self.context().cluster.nodes.all();
             let left = all.into_iter().filter(|node| name(node) > last.as_str());
             let isolated = left

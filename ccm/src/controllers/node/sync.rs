@@ -8,7 +8,6 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::plan::{self, Known, NodePlan, Then};
@@ -70,16 +69,16 @@ impl Worker {
         max_age: Duration,
         batch: &Batch<'_, String>,
     ) {
-        let batches = self.isolated.batches(nodes, session.max_batch());
-        let batches = batches.into_iter();
+        let (places, isolated) = (&self.places, &self.isolated);
+        let batches = isolated.batches(nodes, session.max_batch()).into_iter();
         let (alone, together): (Vec<_>, Vec<_>) =
-            batches.partition(|nodes| self.isolated.are_alone(nodes));
+            batches.partition(|nodes| isolated.are_alone(nodes));
         let refreshes = max_age > Duration::ZERO;
         let ask = |nodes: Vec<Arc<Node>>| async move {
-            let _permits = self.permits(session, &nodes, refreshes).await;
+            let _permits = places.take(session, isolated, &nodes, refreshes).await;
             let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
             let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
-            if self.isolated.late(&nodes, &outcome) {
+            if isolated.late(&nodes, &outcome) {
                 // The parts of this call may hang too. The next batch does not wait for them.
                 batch.called();
             }
@@ -97,35 +96,6 @@ impl Worker {
         stream::select(together.chain(over), alone)
             .for_each_concurrent(None, |found| self.apply(session, found, batch))
             .await;
-    }
-
-    /// Waits for the permits of a lookup. Calls about Nodes that hung take at most a quarter of the
-    /// places, and other refreshes at most half, but at least one each. So new Nodes find a place,
-    /// unless there are few. The ccm asks one by one about the new Nodes of a late batch, and one of
-    /// them hangs. These calls take at most half of the places, but at least two, so that the other
-    /// Nodes do not wait for that one.
-    async fn permits(
-        &self,
-        session: &Arc<Session>,
-        nodes: &[Arc<Node>],
-        refreshes: bool,
-    ) -> [Option<OwnedSemaphorePermit>; 2] {
-        let (most, all) = self.lookups(session);
-        let few = if self.isolated.are_hung(nodes) {
-            Some(self.slow_lookups.of(session, || (most / 4).max(1)).1)
-        } else if refreshes {
-            Some(self.refreshes.of(session, || (most / 2).max(1)).1)
-        } else if self.isolated.are_alone(nodes) {
-            Some(self.suspects.of(session, || (most / 2).max(2)).1)
-        } else {
-            None
-        };
-        // The semaphores are never closed.
-        let few = match few {
-            Some(few) => few.acquire_owned().await.ok(),
-            None => None,
-        };
-        [few, all.acquire_owned().await.ok()]
     }
 
     /// Handles the answer of one call.
@@ -203,18 +173,19 @@ impl Worker {
             .into_iter()
             .map(|found| (name(&found.item).to_owned(), found))
             .collect();
-        let batches = self.isolated.batches(nodes, session.max_batch());
+        let (places, isolated) = (&self.places, &self.isolated);
+        let batches = isolated.batches(nodes, session.max_batch());
         lookup::answers(batches, |nodes| async move {
-            let _permits = self.permits(session, &nodes, false).await;
+            let _permits = places.take(session, isolated, &nodes, false).await;
             let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
             let outcome = session.lookup_zones(&asked).await;
-            self.isolated.late(&nodes, &outcome);
+            isolated.late(&nodes, &outcome);
             (nodes, outcome) as Called<api::Zone>
         })
         .take_until(self.context().stop.cancelled())
         .map(|zones| {
             // A Node that made its call fail is looked up alone until it gets an answer of its own.
-            self.isolated.learn(&zones);
+            isolated.learn(&zones);
             let with_zone = zones.into_iter().filter_map(|zone| {
                 let found = lacking.remove(name(&zone.item))?;
                 let answer = found.answer;
