@@ -94,7 +94,8 @@ pub(super) fn in_either(cached: Vec<NodeFacts>, read: Vec<NodeFacts>) -> Vec<Nod
 }
 
 /// The tasks of a second pass whose deletions the first pass also has. The second pass used the
-/// Nodes from the API server too. Tasks without deletions stay: it dropped the plans of the first pass.
+/// Nodes from the API server too. Tasks without deletions stay: it dropped the plans of the first
+/// pass.
 pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     let deletes: BTreeSet<(IpNet, &str)> = first
         .iter()
