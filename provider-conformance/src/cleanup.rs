@@ -1,22 +1,21 @@
 //! Removes what the suite created, and looks in the listings for what is left.
 
+mod hooked;
+mod load_balancers;
+mod routes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
-use pb::delete_load_balancer_response::Outcome;
 use tokio::time::Instant;
-use tonic::Code;
 
-use super::call::{Answer, shown};
 use super::check::{Stop, cut};
 use super::config::RouteMarks;
-use super::hooks::Hook;
 use super::ledger::{Key, Thing};
 use super::run::Shared;
 use super::session::Session;
-use super::well_formed::network;
 
 /// The limit for one call of the clean-up.
 const CALL: Duration = Duration::from_secs(30);
@@ -107,7 +106,7 @@ async fn remove(
                 .push((key, thing)),
             Thing::Instance { .. }
             | Thing::UnmarkedLoadBalancer { .. }
-            | Thing::UnmarkedRoute { .. } => match by_hook(shared, &thing).await {
+            | Thing::UnmarkedRoute { .. } => match hooked::remove(shared, &thing).await {
                 Ok(()) => shared.ledger.gone(&key),
                 Err(error) => {
                     why.of.insert(key, error);
@@ -156,11 +155,7 @@ async fn rounds(
             tried.insert(owner_id.clone());
             match looked {
                 Ok(left) => {
-                    let stay: BTreeSet<_> = left
-                        .things
-                        .iter()
-                        .map(|(_, thing)| thing.to_string())
-                        .collect();
+                    let stay = left.names();
                     some_went |= stay.is_empty();
                     some_went |= things.iter().any(|(_, it)| !stay.contains(&it.to_string()));
                     wait = wait.into_iter().chain(left.wait).min();
@@ -219,86 +214,6 @@ fn said(stop: &Stop) -> String {
     }
 }
 
-/// Removes what a hook created. A check may have removed it already. So if the hook fails, the
-/// suite asks the provider whether the object still exists.
-async fn by_hook(shared: &Arc<Shared>, thing: &Thing) -> Result<(), String> {
-    let removed = match thing {
-        Thing::Instance { name, provider_id } => {
-            let variables = [("NAME", name.as_str()), ("PROVIDER_ID", provider_id)];
-            shared.hooks.run(Hook::InstanceRemove, &variables).await
-        }
-        Thing::UnmarkedLoadBalancer { handle } => {
-            let variables = [("HANDLE", handle.as_str())];
-            shared.hooks.run(Hook::LoadBalancerRemove, &variables).await
-        }
-        Thing::UnmarkedRoute { name, cidr } => {
-            let variables = [("NAME", name.as_str()), ("CIDR", cidr)];
-            shared.hooks.run(Hook::RouteRemove, &variables).await
-        }
-        Thing::LoadBalancer { .. } | Thing::Route { .. } => return Ok(()),
-    };
-    match removed {
-        Err(stop) if is_there(shared, thing).await.unwrap_or(true) => Err(said(&stop)),
-        Ok(_) | Err(_) => Ok(()),
-    }
-}
-
-/// Whether the provider still finds the object.
-async fn is_there(shared: &Arc<Shared>, thing: &Thing) -> Result<bool, String> {
-    let session = session_of(shared, &format!("{}-look", shared.ledger.run_id())).await?;
-    match thing {
-        Thing::Instance { name, provider_id } => {
-            let request = pb::LookupInstancesRequest {
-                nodes: vec![pb::NodeView {
-                    name: name.clone(),
-                    uid: uuid::Uuid::new_v4().to_string(),
-                    provider_id: Some(provider_id.clone()),
-                    ..Default::default()
-                }],
-                facets: vec![pb::InstanceFacet::Existence.into()],
-                ..Default::default()
-            };
-            let asked = session.call_within(request, CALL).await;
-            let answer = asked.came.map_err(|status| shown(&status))?;
-            let absent = answer.results.iter().any(|result| {
-                matches!(&result.outcome, Some(pb::lookup_instance_result::Outcome::Found(found))
-                    if found.state() == pb::InstanceState::Absent)
-            });
-            Ok(!absent)
-        }
-        Thing::UnmarkedLoadBalancer { handle } => {
-            let service = pb::ServiceView {
-                namespace: "default".into(),
-                name: "look".into(),
-                uid: uuid::Uuid::new_v4().to_string(),
-                r#type: "LoadBalancer".into(),
-                ..Default::default()
-            };
-            let request = pb::GetLoadBalancerRequest {
-                service: Some(service),
-                handle: Some(handle.clone()),
-                ..Default::default()
-            };
-            let asked = session.call_within(request, CALL).await;
-            let answer = asked.came.map_err(|status| shown(&status))?;
-            let absent = matches!(&answer.outcome, Some(pb::get_load_balancer_response::Outcome::Found(found))
-                if found.presence() == pb::LoadBalancerPresence::Absent);
-            Ok(!absent)
-        }
-        Thing::UnmarkedRoute { cidr, .. } => {
-            let listed = session
-                .list_within(pb::ListRoutesRequest::default(), CALL)
-                .await;
-            let routes = listed.items().map_err(|stop| said(&stop))?;
-            let cidr = network(cidr);
-            Ok(routes
-                .iter()
-                .any(|route| network(&route.destination_cidr) == cidr))
-        }
-        Thing::LoadBalancer { .. } | Thing::Route { .. } => Ok(true),
-    }
-}
-
 /// A session that is initialised for this owner.
 async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, String> {
     let cluster = pb::ClusterRef {
@@ -325,6 +240,12 @@ struct Left {
 }
 
 impl Left {
+    /// What a person reads of each: two load balancers of one Service have one key.
+    fn names(&self) -> BTreeSet<String> {
+        let things = self.things.iter();
+        things.map(|(_, thing)| thing.to_string()).collect()
+    }
+
     fn asks_again_after(&mut self, wait: Duration) {
         self.wait = Some(self.wait.map_or(wait, |least| least.min(wait)));
     }
@@ -357,12 +278,12 @@ async fn of_owner(
         let gone = match thing {
             Thing::LoadBalancer {
                 service, handle, ..
-            } => load_balancer(&session, service, handle.as_deref(), share).await,
+            } => load_balancers::remove(&session, service, handle.as_deref(), share).await,
             Thing::Route { cidr, .. } => {
                 let unmarked =
                     shared.config.route_marks == RouteMarks::None && shared.ledger.has_issued(cidr);
                 let unmarked = unmarked.then_some(shared.clears_unmarked);
-                route(&session, cidr, unmarked, share).await
+                routes::remove(&session, cidr, unmarked, share).await
             }
             _ => Ok(()),
         };
@@ -402,11 +323,7 @@ async fn of_owner(
             listed
         }
     };
-    let kept: BTreeSet<_> = left
-        .things
-        .iter()
-        .map(|(_, thing)| thing.to_string())
-        .collect();
+    let kept = left.names();
     for thing in listed {
         if kept.contains(&thing.to_string()) {
             continue;
@@ -458,7 +375,7 @@ async fn still_listed(
         let routes = listed.items().map_err(|stop| said(&stop))?;
         let ours = routes.into_iter().filter(|route| {
             let lost = || shared.ledger.has_lost_route(&route.destination_cidr);
-            may_be_ours(route, shared.clears_unmarked && lost())
+            routes::may_be_ours(route, shared.clears_unmarked && lost())
         });
         left.extend(ours.map(|route| Thing::Route {
             cluster: cluster.clone(),
@@ -466,166 +383,4 @@ async fn still_listed(
         }));
     }
     Ok(left)
-}
-
-/// Whether a Delete left nothing. `made` is the handle in the ledger. Returns `None` if the Delete
-/// failed, or if the deletion is still in progress.
-fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>> {
-    match outcome {
-        Outcome::Done(_) => Some(Ok(())),
-        Outcome::Retained(retained) => Some(Err(cut(&format_args!(
-            "DeleteLoadBalancer kept it on purpose (`retained`): {}",
-            retained.reason
-        )))),
-        // Without a handle the controller too counts this as deleted.
-        Outcome::HandledElsewhere(_) if made.is_none() => Some(Ok(())),
-        Outcome::HandledElsewhere(_) => Some(Err(
-            "DeleteLoadBalancer answered `handled_elsewhere`, although this provider made it"
-                .into(),
-        )),
-        Outcome::Failed(_) | Outcome::Pending(_) => None,
-    }
-}
-
-async fn load_balancer(
-    session: &Session,
-    service: &pb::ServiceView,
-    made: Option<&str>,
-    share: Duration,
-) -> Result<(), Stays> {
-    let mut handle = made.map(str::to_owned);
-    let mut adopt_unmarked = false;
-    loop {
-        let request = pb::DeleteLoadBalancerRequest {
-            cluster: None,
-            service: Some(service.clone()),
-            handle: handle.clone(),
-            adopt_unmarked,
-        };
-        let asked = session.call_within(request, share).await;
-        let error = cut(&format_args!("DeleteLoadBalancer: {:?}", asked.came));
-        let wait = match asked.came.as_ref().map(|answer| &answer.outcome) {
-            Ok(Some(outcome)) if let Some(ended) = deletion(outcome, made) => {
-                return ended.map_err(Stays::ForGood);
-            }
-            Ok(Some(Outcome::Pending(pending))) => pending.retry_after,
-            // Nothing can have been created.
-            Err(status) if status.code() == Code::Unimplemented => return Ok(()),
-            Ok(Some(Outcome::Failed(failed))) if failed.code() == pb::FailureCode::Conflict => {
-                if handle.take().is_some() {
-                    // Most likely an invented handle of another load balancer.
-                    continue;
-                }
-                // The cloud may keep no marks (LB-27). The grant covers only what has the name or a
-                // tag of this Service (LB-26), and no other Service has a UID of this run.
-                if !adopt_unmarked && !service.uid.is_empty() {
-                    adopt_unmarked = true;
-                    continue;
-                }
-                return Err(Stays::ForGood(error));
-            }
-            _ => None,
-        };
-        let wait = wait
-            .and_then(|wait| Duration::try_from(wait).ok())
-            .unwrap_or(Duration::from_secs(1));
-        let wait = wait.clamp(Duration::from_millis(50), Duration::from_secs(10));
-        return Err(Stays::Asks(error, wait));
-    }
-}
-
-/// Whether the owner of the session may have made the listed route. If the cloud keeps no marks,
-/// every route is UNMARKED (ROUTE-12). Then `unmarked` is set if the destination can decide: nobody
-/// else has a route to a destination of this run.
-fn may_be_ours(route: &pb::Route, unmarked: bool) -> bool {
-    match route.ownership() {
-        pb::Ownership::Ours => true,
-        pb::Ownership::Unmarked => unmarked,
-        pb::Ownership::Foreign | pb::Ownership::Unspecified => false,
-    }
-}
-
-async fn route(
-    session: &Session,
-    cidr: &str,
-    // Whether an unmarked route is of this run. `Some(false)`: nobody knows.
-    unmarked: Option<bool>,
-    share: Duration,
-) -> Result<(), Stays> {
-    let listed = session
-        .list_within(pb::ListRoutesRequest::default(), share)
-        .await;
-    let unserved = match &listed.came {
-        Ok(listed) => matches!(listed.status, Some((Code::Unimplemented, _))),
-        Err(status) => status.code() == Code::Unimplemented,
-    };
-    if unserved {
-        return Ok(());
-    }
-    let asks = |error: String| Err(Stays::Asks(error, Duration::from_millis(500)));
-    let Ok(routes) = listed.items() else {
-        return asks(format!("ListRoutes: {:?}", listed.came));
-    };
-    let cidr = network(cidr);
-    let leads_there = |route: &pb::Route| network(&route.destination_cidr) == cidr;
-    let is_unmarked = |route: &pb::Route| route.ownership() == pb::Ownership::Unmarked;
-    let left =
-        unmarked == Some(false) && routes.iter().any(|it| leads_there(it) && is_unmarked(it));
-    let ours: Vec<_> = routes
-        .into_iter()
-        .filter(|route| leads_there(route) && may_be_ours(route, unmarked == Some(true)))
-        .enumerate()
-        .map(|(number, route)| pb::Route {
-            route_key: number.to_string(),
-            ..route
-        })
-        .collect();
-    if ours.is_empty() {
-        if left {
-            let why = "it has no mark, and the suite could not list the routes before the run";
-            return Err(Stays::ForGood(why.into()));
-        }
-        return Ok(());
-    }
-    let request = pb::DeleteRoutesRequest {
-        cluster: None,
-        routes: ours,
-    };
-    let asked = session.call_within(request, share).await;
-    if let Ok(answer) = &asked.came
-        && answer.failed().is_none()
-        && answer
-            .results
-            .iter()
-            .all(|result| matches!(result.outcome, Some(pb::route_result::Outcome::Done(_))))
-    {
-        return Ok(());
-    }
-    asks(format!("DeleteRoutes: {:?}", asked.came))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_kept_or_left_to_others_is_not_gone() {
-        let kept = Outcome::Retained(pb::Retained {
-            reason: "its annotation asks for it".into(),
-        });
-        for made in [Some("h-1"), None] {
-            let why = deletion(&kept, made).unwrap().unwrap_err();
-            assert!(why.contains("its annotation asks for it"), "{why}");
-        }
-        let elsewhere = Outcome::HandledElsewhere(pb::HandledElsewhere {});
-        let why = deletion(&elsewhere, Some("h-1")).unwrap().unwrap_err();
-        assert!(why.contains("handled_elsewhere"), "{why}");
-        assert_eq!(deletion(&elsewhere, None), Some(Ok(())));
-        assert_eq!(
-            deletion(&Outcome::Done(pb::Done {}), Some("h-1")),
-            Some(Ok(()))
-        );
-        let asked_again = Outcome::Pending(pb::Pending::default());
-        assert_eq!(deletion(&asked_again, Some("h-1")), None);
-    }
 }
