@@ -135,15 +135,25 @@ hooks:
     Config::parse(&text, "suite.yaml").unwrap()
 }
 
-fn mock(directory: &Path, text: &str) -> Provider {
+/// The command that serves the mock with this cloud.
+fn command(directory: &Path, text: &str) -> String {
     let cloud = directory.join("cloud.yaml");
     std::fs::write(&cloud, text).unwrap();
     let state = directory.join("state.json");
-    Provider::Command(format!(
+    format!(
         "exec '{BINARY}' serve --endpoint {{endpoint}} --cloud '{}' --state '{}'",
         cloud.display(),
         state.display()
-    ))
+    )
+}
+
+fn mock(directory: &Path, text: &str) -> Provider {
+    Provider::Command(command(directory, text))
+}
+
+/// The mock with this named fault.
+fn faulty(directory: &Path, text: &str, fault: &str) -> Provider {
+    Provider::Command(format!("{} --fault {fault}", command(directory, text)))
 }
 
 /// CONFORMANCE_ONLY runs only the checks whose IDs match.

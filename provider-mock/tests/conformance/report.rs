@@ -7,7 +7,7 @@ use provider_conformance::{
 };
 use provider_mock::{Fixture, Mock};
 
-use super::{BINARY, BLIND, CLOUD, config, mock, report_of};
+use super::{BINARY, BLIND, CLOUD, command, config, faulty, mock, report_of};
 
 /// A run that is interrupted in a check leaves no load balancer.
 #[tokio::test(flavor = "multi_thread")]
@@ -47,9 +47,7 @@ async fn what_is_interrupted_is_cleaned_up() {
 async fn a_provider_that_does_not_start_at_once_is_started_again_for_the_clean_up() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-        unreachable!("it is started")
-    };
+    let line = command(directory.path(), CLOUD);
     let place = directory.path().display();
     let line = format!(
         "for one in 1 2; do rm '{place}/broken-'$one 2>/dev/null && exit 1; done; echo $$ >'{place}/pid'; {line}"
@@ -137,10 +135,11 @@ async fn what_cannot_be_removed_is_named() {
     ];
     for faults in ["", "faults: [{rpc: ListLoadBalancers, kind: owner-uid}]\n"] {
         let directory = tempfile::tempdir().unwrap();
-        let Provider::Command(line) = mock(directory.path(), &format!("{CLOUD}{faults}")) else {
-            unreachable!("it is started")
-        };
-        let liar = Provider::Command(format!("{line} --fault delete-leaves-it"));
+        let liar = faulty(
+            directory.path(),
+            &format!("{CLOUD}{faults}"),
+            "delete-leaves-it",
+        );
         let report = report_of(liar, config.clone(), &only).await;
         let left = report.left.join("\n");
         for word in [
@@ -197,10 +196,7 @@ async fn routes_without_marks_are_removed_by_their_destinations() {
     for (hook, passed) in [(hook, 2), (hides, 1)] {
         config.hooks.insert(Hook::RouteBlackhole, hook);
         let directory = tempfile::tempdir().unwrap();
-        let Provider::Command(line) = mock(directory.path(), &cloud) else {
-            unreachable!("it is started")
-        };
-        let provider = Provider::Command(format!("{line} --fault route-without-mark"));
+        let provider = faulty(directory.path(), &cloud, "route-without-mark");
         let report = report_of(provider, config.clone(), &only).await;
         assert_eq!(report.passed(), passed, "{:?}", report.entries);
         assert_eq!(report.left, Vec::<String>::new());
@@ -217,10 +213,7 @@ async fn routes_without_marks_are_removed_by_their_destinations() {
 #[tokio::test(flavor = "multi_thread")]
 async fn load_balancers_without_marks_are_removed_with_the_grant() {
     let directory = tempfile::tempdir().unwrap();
-    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-        unreachable!("it is started")
-    };
-    let provider = Provider::Command(format!("{line} --fault forgets-the-mark"));
+    let provider = faulty(directory.path(), CLOUD, "forgets-the-mark");
     let report = report_of(provider, config(), &["load-balancers/get-made"]).await;
     assert_eq!(report.failed(), 1, "{:?}", report.entries);
     assert_eq!(report.left, Vec::<String>::new());
@@ -233,10 +226,7 @@ async fn load_balancers_without_marks_are_removed_with_the_grant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_a_listing_shows_is_removed_too() {
     let directory = tempfile::tempdir().unwrap();
-    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-        unreachable!("it is started")
-    };
-    let provider = Provider::Command(format!("{line} --fault makes-another"));
+    let provider = faulty(directory.path(), CLOUD, "makes-another");
     let report = report_of(provider, config(), &["load-balancers/ensure-twice"]).await;
     assert_eq!(report.failed(), 1, "{:?}", report.entries);
     assert_eq!(report.left, Vec::<String>::new());
@@ -253,10 +243,7 @@ async fn one_that_stays_is_named_and_the_others_of_its_service_go() {
     // A listing shows no annotations. So only the one that the suite knows by its Ensure is kept.
     let retain = format!("{}retain", provider_mock::ANNOTATION_PREFIX);
     config.service_annotations = [(retain, "true".to_owned())].into();
-    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-        unreachable!("it is started")
-    };
-    let provider = Provider::Command(format!("{line} --fault makes-another"));
+    let provider = faulty(directory.path(), CLOUD, "makes-another");
     let report = report_of(provider, config, &["load-balancers/ensure-twice"]).await;
     assert_eq!(report.failed(), 1, "{:?}", report.entries);
     let state = std::fs::read_to_string(directory.path().join("state.json")).unwrap();
@@ -303,10 +290,7 @@ async fn the_clean_up_lists_once_while_something_stays_and_once_at_its_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_owner_id_has_by_now_is_removed_for_that_one() {
     let directory = tempfile::tempdir().unwrap();
-    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-        unreachable!("it is started")
-    };
-    let provider = Provider::Command(format!("{line} --fault foreign-name-conflicts"));
+    let provider = faulty(directory.path(), CLOUD, "foreign-name-conflicts");
     let only = ["load-balancers/owner-previous"];
     let report = report_of(provider, config(), &only).await;
     assert_eq!(report.passed(), 1, "{:?}", report.entries);
@@ -368,10 +352,7 @@ async fn a_check_that_cuts_calls_off_tells_when_it_did() {
         ),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-            unreachable!("it is started")
-        };
-        let liar = Provider::Command(format!("{line} --fault {fault}"));
+        let liar = faulty(directory.path(), CLOUD, fault);
         let report = report_of(liar, config(), &[id]).await;
         let Outcome::Failed(failed) = &report.entries[0].outcome else {
             panic!("{id}: {:?}", report.entries[0].outcome);
@@ -442,10 +423,7 @@ async fn a_provider_that_does_not_answer_is_not_asked_for_hours() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_ended_by_itself_is_told() {
     let directory = tempfile::tempdir().unwrap();
-    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-        unreachable!("it is started")
-    };
-    let crashes = Provider::Command(format!("{line} --fault crash-after-effect"));
+    let crashes = faulty(directory.path(), CLOUD, "crash-after-effect");
     let report = report_of(crashes, config(), &["load-balancers/ensure-ready"]).await;
     let Outcome::Failed(failed) = &report.entries[0].outcome else {
         panic!("{:?}", report.entries[0].outcome);
