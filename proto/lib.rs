@@ -19,7 +19,8 @@ pub mod v1alpha1 {
     pub const CONTRACT_MINOR: u32 = 0;
 
     /// The encoded `google.protobuf.FileDescriptorSet` of this package and its imports, with
-    /// comments. gRPC server reflection uses it, and so does code that reads the contract's text.
+    /// comments. gRPC server reflection uses it, and so does code that reads the contract's text or
+    /// the fields of its messages.
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 

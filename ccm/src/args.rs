@@ -56,7 +56,8 @@ pub struct Args {
     #[arg(long, value_name = "QPS", value_parser = parse::expecting::<f32>("a number such as 20 or 0.5"))]
     kube_api_qps: Option<f32>,
 
-    /// How many requests may exceed --kube-api-qps for a moment.
+    /// How many requests the ccm may send at once before --kube-api-qps applies. The default is
+    /// twice that rate.
     #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"))]
     kube_api_burst: Option<u32>,
 

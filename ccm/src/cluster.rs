@@ -59,7 +59,7 @@ impl Watched {
 }
 
 impl Cluster {
-    /// Creates the stores. Spawns into `tasks` one watch for each kind that the controllers of
+    /// Creates the stores. Spawns into `tasks` one watch for each store that the controllers of
     /// `config` read. A watch runs until its task is aborted. The jitter of the watches' retries
     /// comes from `seed`.
     pub(crate) fn start(

@@ -319,8 +319,8 @@ impl Shared {
         }
     }
 
-    /// Warns why this process cannot take the Lease. Logs repeats of the same reason at DEBUG, until
-    /// an attempt succeeds or the reason changes.
+    /// Warns why this process cannot take the Lease. Logs repeats of the same reason at DEBUG,
+    /// until an attempt succeeds, the reason changes, or this process stops trying.
     fn complain(&self, attempt: &Result<Attempt, AttemptError>) {
         let Err(trouble) = attempt else {
             *lock(&self.complaint) = None;

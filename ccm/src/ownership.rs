@@ -142,7 +142,7 @@ impl Ownership {
         if id.len() > TEXT_LIMIT {
             return None;
         }
-        // A scan is cheap: at most 16 prefixes for each of a few providers.
+        // A scan is cheap: there are few prefixes.
         self.prefixes
             .iter()
             .filter(|(prefix, _)| id.starts_with(prefix.as_str()))

@@ -95,8 +95,8 @@ impl Deps {
     }
 }
 
-/// Runs until `shutdown`, until the Lease is lost, or until a background task or a controller ends
-/// by itself.
+/// Runs until `shutdown`, until a Lease is lost, or until a task of the process or a controller
+/// ends by itself.
 pub(crate) async fn run(mut deps: Deps, config: Config) -> Result<(), RunError> {
     let mut tasks = Tasks::default();
     let mut process = Process::start(&deps, config, &mut tasks)?;

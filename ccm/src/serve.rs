@@ -48,7 +48,7 @@ use auth::{Admitted, Refusal};
 use connections::Limits;
 use slots::Slot;
 
-/// Headers of every answer: do not cache it, and do not guess another content type.
+/// Headers of an answer: do not cache it, and do not guess another content type.
 const EVERY_ANSWER: [(HeaderName, &str); 2] = [
     (header::CACHE_CONTROL, "no-cache, private"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

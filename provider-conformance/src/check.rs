@@ -127,8 +127,8 @@ pub struct Skipped {
 /// The missing part of a skipped check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// The provider does not offer the check's subject, or this machine cannot show it. This counts
-    /// like passed.
+    /// The provider or its cloud does not have the check's subject, or this machine cannot show it.
+    /// This counts like passed.
     Capability,
     /// The suite lacks a hook, an object in suite.yaml, or `--command`: not tested completely.
     Setup,
@@ -171,7 +171,8 @@ impl Stop {
         }
     }
 
-    /// Skips the check: the provider does not offer its subject, or this machine cannot show it.
+    /// Skips the check: the provider or its cloud does not have its subject, or this machine cannot
+    /// show it.
     pub fn not_offered(reason: impl Into<String>) -> Self {
         Self::Skipped(Skipped {
             reason: reason.into(),

@@ -14,8 +14,8 @@ use super::report::{Format, Report, is_gathered, text_of};
 use super::suite::{Options, Progress, Selection, checks, run};
 use super::target::Provider;
 
-/// A check failed, could not run or lacks its setup (unless `--allow-skipped`), or the suite could
-/// not remove an object.
+/// A check failed, could not run or lacks its setup (unless `--allow-skipped`), or the clean-up
+/// failed.
 const FAILED: u8 = 1;
 /// The command line or suite.yaml is wrong, the provider cannot be reached, or the report cannot be
 /// written.

@@ -20,7 +20,7 @@ pub(crate) struct Ledger {
     /// The prefix of every owner ID of this run.
     run_id: String,
     state: Mutex<State>,
-    /// When each unanswered call began.
+    /// When each unanswered unary call or listing of a `Session` began.
     open: Mutex<BTreeMap<u64, Instant>>,
 }
 
@@ -502,7 +502,7 @@ impl State {
     }
 }
 
-/// `None`: the request names no owner or no Service, so no Delete can name what it created.
+/// `None`: the request names no owner or no UID of a Service, so no Delete can name its result.
 fn load_balancer_key(made: &Made) -> Option<Key> {
     let owner_id = made.cluster()?.owner_id.clone();
     let uid = made.service()?.uid.clone();

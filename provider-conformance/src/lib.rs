@@ -15,6 +15,9 @@
 //! rules     the text of the rules
 //! breaker   limits the time that the suite spends on a provider that does not answer
 //! ledger    the objects that the suite created and has to remove
+//! cleanup   removes these objects
+//! hpack     the gRPC status in a block of header fields
+//! unknown   requests of a later minor
 //! suite     all checks, their selection and their order
 //! report    the results: text, JSON, JUnit
 //! cli       the command line

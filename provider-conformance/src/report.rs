@@ -90,8 +90,8 @@ impl Report {
         self.count(|outcome| matches!(outcome, Outcome::Warned(_)))
     }
 
-    /// How many were skipped because the provider does not offer their subject, or this machine
-    /// cannot show it.
+    /// How many were skipped because the provider or its cloud does not have their subject, or this
+    /// machine cannot show it.
     pub fn not_offered(&self) -> usize {
         self.lacks(Lack::Capability)
     }

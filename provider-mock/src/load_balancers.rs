@@ -213,8 +213,8 @@ impl LoadBalancers {
     }
 
     /// The load balancer that a Delete removes: the Service's own, else an unmarked one with its
-    /// native name. The latter is CONFLICT without `adopt_unmarked`. If the handle names any other
-    /// load balancer, that is CONFLICT too (LB-26).
+    /// native name (first this one if the handle names it). The latter is CONFLICT without
+    /// `adopt_unmarked`. If the handle names any other load balancer, that is CONFLICT too (LB-26).
     pub(crate) fn find_to_delete(
         &self,
         asker: &Asker<'_>,

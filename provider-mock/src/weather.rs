@@ -6,8 +6,8 @@ use provider_sdk::{Failure, FailureCode};
 use serde::{Deserialize, Serialize};
 
 /// The weather applies to every operation that reaches the cloud, reads and writes. Answers from a
-/// provider's memory neither fail nor wait. But Probe says DEGRADED while operations fail with a
-/// code other than PRECONDITION.
+/// provider's memory neither fail nor wait. But Probe says DEGRADED, instead of READY, while
+/// operations fail with a code other than PRECONDITION.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Weather {

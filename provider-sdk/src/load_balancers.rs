@@ -230,6 +230,6 @@ pub struct DeleteLoadBalancer {
     pub handle: Option<String>,
     /// Whether the operator allows the provider to delete an unmarked load balancer with the native
     /// name or a tag of this Service (LB-26). If not, the answer about such a load balancer is
-    /// CONFLICT, never [`Deleted::Done`].
+    /// CONFLICT or [`Deleted::Retained`] (LB-24), never [`Deleted::Done`].
     pub adopt_unmarked: bool,
 }

@@ -274,7 +274,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// Call this first in a provider's `main`. If the program's first argument is `probe`, this
 /// function probes the provider at `endpoint`, or at the endpoint of `--endpoint`. It prints one
-/// line, and returns the exit code: 0 for success, 1 for a failed probe, 2 for wrong arguments.
+/// line, and returns the exit code: 0 for success, 1 for a failed probe or an invalid endpoint, 2
+/// for other wrong arguments.
 /// `None`: the first argument is not `probe`, and the program should serve.
 ///
 /// ```no_run

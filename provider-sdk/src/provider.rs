@@ -155,7 +155,7 @@ impl ProviderInfo {
         self
     }
 
-    /// The first error in this `ProviderInfo`. If there is one, the server does not start.
+    /// The first error in the name and the prefixes. If there is one, the server does not start.
     pub(crate) fn fault(&self, offers_instances: bool) -> Option<String> {
         let name_ok = !self.name.is_empty()
             && self.name.len() <= 63
@@ -214,7 +214,7 @@ fn prefix_fault(prefix: &str) -> Option<String> {
 pub struct InitializeRequest {
     /// The cluster's Pod CIDRs; empty if none are configured.
     pub cluster_cidrs: Vec<String>,
-    /// The version of the API server, for example `v1.36.3`.
+    /// The version of the API server, for example `v1.36.3`; empty if not known.
     pub kubernetes_version: String,
     /// The provider must write nothing to the cloud until an Initialize without this field succeeds
     /// (PROV-20). The SDK refuses the RPCs that write. Other writes, for example in `initialize`,

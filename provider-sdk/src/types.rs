@@ -38,8 +38,8 @@ pub struct Node {
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// `spec.providerID`; `None` while the Node has none. It identifies the instance. Without it,
-    /// the Node's name does (INST-3).
+    /// `spec.providerID`; `None` while the Node has none, and for one of more than 1,024 bytes. It
+    /// identifies the instance. Without it, the Node's name does (INST-3).
     pub provider_id: Option<String>,
     /// `status.addresses` in their order, without those that the contract cannot express.
     pub addresses: Vec<NodeAddress>,

@@ -125,7 +125,7 @@ def may_write(rpc: str, owner: Owner) -> None:
 
 
 def failure_of(rpc: str, error: Exception) -> types.Failure:
-    """Turns every exception into a failure of the contract. A bug of the provider is INTERNAL, and only the log gets its details (CORE-12)."""
+    """Turns every exception into a failure of the contract. A bug of the provider is INTERNAL, and only the log gets more than the type of the exception (CORE-12)."""
     match error:
         case Fail():
             return error.to_proto()

@@ -11,7 +11,7 @@ use super::parse;
 /// Probe the provider on a socket, print one line, and exit with 0 or 1. It serves exec probes,
 /// since the kubelet's gRPC probe takes no Unix socket.
 ///
-/// Any answer means that the provider is alive: the kubelet must not kill it because its cloud is
+/// Any state means that the provider is alive: the kubelet must not kill it because its cloud is
 /// down. With --ready the answer must be READY or DEGRADED.
 #[derive(Debug, Parser)]
 #[command(name = "ccm probe", max_term_width = 120)]

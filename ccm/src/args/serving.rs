@@ -30,8 +30,8 @@ pub(super) struct ServingArgs {
     permit_port_sharing: bool,
 
     /// The directory of the self-signed certificate, cloud-controller-manager.crt and .key. If
-    /// there is no certificate, the ccm makes both files. Without this flag the certificate is in
-    /// memory only. Ignored with --tls-cert-file.
+    /// neither file exists, the ccm makes both. Without this flag the certificate is in memory
+    /// only. Ignored with --tls-cert-file.
     #[arg(long, value_name = "DIRECTORY")]
     cert_dir: Option<PathBuf>,
 

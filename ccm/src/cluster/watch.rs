@@ -22,7 +22,8 @@ use crate::kube_client::refusal_of_watch;
 /// allocator keeps some of it. 5,000 Nodes of 12 kB took 47 MB (66 at the peak) with 200, and 81 MB
 /// (92) with 500.
 const PAGE: u32 = 200;
-/// The API server ends a watch after this many seconds. A dead connection is noticed 5 s later.
+/// The API server ends a watch after this many seconds. If no event has come for 5 s longer, the
+/// connection counts as dead.
 const WATCH_SECONDS: u32 = 120;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// After this time without a failure the watch counts as healthy: in a quiet cluster no event

@@ -37,7 +37,8 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         self.left().iter().cloned().collect()
     }
 
-    /// The batch makes no further calls, so the next batch may begin its calls.
+    /// The next batch may begin its calls: this batch makes no more, or only calls for which the
+    /// next one must not wait.
     pub(crate) fn called(&self) {
         let call = lock(&self.call).take();
         drop(call);

@@ -31,7 +31,7 @@ pub(crate) fn housekeeping() -> Interval {
     ticks
 }
 
-/// A controller.
+/// A controller, or one of its loops.
 pub(crate) trait Reconciler: Send + Sync + 'static {
     /// Identifies one unit of work, such as an object's name. `()` if each pass reconciles
     /// everything.

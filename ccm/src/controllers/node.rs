@@ -44,11 +44,11 @@ use crate::writes::{EventType, reason};
 
 pub(crate) use metrics::Metrics;
 
-/// The limit for concurrent writes to the API server, over all batches.
+/// How many Nodes may be written at once, over all batches.
 const WRITERS: usize = 64;
 /// If this many Nodes wait for their writes or are being written, no new batch leaves the queue.
 const WRITE_BACKLOG: usize = 4 * WRITERS;
-/// The least time between two hints that make the same Node due.
+/// The least time between two moments at which hints make the same Node due.
 const HINT_GAP: Duration = Duration::from_secs(5);
 
 /// The controller's loop for one provider. Returns after `context.stop`, when the work in flight
@@ -132,7 +132,8 @@ impl Worker {
                     return None;
                 }
                 // The controller may have left this Node alone with its taint. Then the Node waits
-                // again only if `plan::wakes` accepts the change, or after a new session.
+                // again only after a change that `plan::wakes` accepts, a hint about it, other
+                // claims or a new session.
                 let projection = Arc::clone(&lock(&self.projection));
                 let own = self.addressed().get(name).cloned();
                 plan::wakes(change.old.as_deref(), node, &projection, own.as_deref()).then(|| {
@@ -298,8 +299,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// The waiting Nodes that the hint is about. A new Node may have no provider ID yet. So a hint
-    /// that matches no known Node may be about any waiting Node.
+    /// The Nodes with the taint that the hint may be about. A new Node may have no provider ID yet.
+    /// So a hint that matches no known Node may be about any waiting Node.
     fn hinted_at(&self, hint: &Hint) -> Vec<String> {
         let named = match hint {
             Hint::Resync => None,

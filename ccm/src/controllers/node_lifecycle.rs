@@ -96,7 +96,7 @@ struct Lifecycle {
     passes: sync::Mutex<Passes>,
     /// The provider was unusable at some moment since the pass began.
     interrupted: AtomicBool,
-    /// The provider was not READY at some moment since a pass last began with a READY one.
+    /// Deletions were forbidden at some moment since a pass last began with deletions allowed.
     degraded: AtomicBool,
 }
 

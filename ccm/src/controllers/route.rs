@@ -1,8 +1,8 @@
 //! The route controller (B-R1 to ▲R10): routes to the Pods of each Node.
 //!
 //! ```text
-//! a pass (after a change of Nodes, a hint, a new session, a provider that becomes READY again,
-//! work that needs a list, or the resync):
+//! a pass (after a change of Nodes, a hint, a new session, a provider that becomes READY while the
+//! ccm keeps routes for it, a pass or work that needs another list, or the resync):
 //!     ListRoutes -> plan::pass -> destinations with work become due; conditions
 //! a destination that is due: DeleteRoutes, CreateRoutes -> condition
 //! ```
@@ -45,8 +45,8 @@ use facts::NodeFacts;
 use ledger::{Ledger, NodeName};
 use lists::Lists;
 
-/// Without any change, a pass starts after this time and up to a quarter more (▲R6). This time also
-/// limits how long a destination waits for a list.
+/// Without any change, a pass starts after this time and up to a quarter more (▲R6), or after the
+/// period if that is longer. This time also limits how long a destination waits for a list.
 pub(crate) const RESYNC: Duration = Duration::from_hours(1);
 /// The longest backoff after a failed list or call. For lists it is the period if that is longer.
 const LONGEST_DELAY: Duration = Duration::from_mins(5);

@@ -105,7 +105,7 @@ struct State {
     lists: Lists,
 }
 
-/// Information about a provider, from its session.
+/// Information about a provider, from its session and its status.
 #[derive(PartialEq)]
 struct Offer {
     /// The name that the provider states.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// The wall clock. Use it only to write timestamps of Kubernetes objects, to compare with them, and
-/// for times in texts for people.
+/// The wall clock. Use it only to write timestamps of Kubernetes objects, to compare with them, for
+/// the names of events, and for times in texts for people.
 pub(crate) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The wall-clock time of an `Instant`, in whole seconds, to show to people.

@@ -1,4 +1,4 @@
-//! Drops the fields of watched objects that no controller reads (▲M8).
+//! Drops fields of watched objects that no controller reads (▲M8).
 //!
 //! A patch that replaces a list (such as a Node's conditions) must not be built from an object
 //! whose list was pruned.

@@ -251,7 +251,7 @@ impl Session {
             }
             return Err(fenced.into());
         }
-        // While the provider shuts down, the connection lasts until this call is over.
+        // While the provider shuts down, the connection waits for this call.
         let _in_flight = self.link.in_flight();
         let start = Instant::now();
         let call_id = self.log.next_id();
@@ -319,7 +319,7 @@ impl Session {
 
     /// Cuts the items into requests that fit, sends them, and gives each item its answer. `frame`
     /// is how many bytes of a request are not items. `Err`: there were at most `failed_as_one`
-    /// requests, and each failed as a whole, or one failed as a whole because of an item.
+    /// requests, and each failed as a whole, or one did, perhaps because of an item.
     async fn in_requests<'a, I: Message + Default, T>(
         &self,
         mut items: Vec<I>,

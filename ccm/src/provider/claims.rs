@@ -2,7 +2,7 @@
 //!
 //! The operator's flags limit which claims count. Without a flag, only the claims that the provider
 //! made first in its cloud scope count. The Lease remembers them, or without one the process. A
-//! later claim is held until an operator accepts it.
+//! later claim is held until an operator accepts it, unless it is a part of an accepted prefix.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ impl Claims {
 /// A provider's claims, judged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Counted {
-    /// The provider's info, without the claims that do not count.
+    /// The provider's info, with the claims that count.
     pub(crate) info: api::GetProviderInfoResponse,
     /// Claims outside the operator's flags. Only other flags let them count.
     refused: Claims,
@@ -113,7 +113,7 @@ pub(crate) struct Counted {
     accepted: String,
 }
 
-/// The provider's info, without the claims that the operator's flags do not allow. Nothing else can
+/// The provider's info, with the claims that the operator's flags allow. Nothing else can
 /// be judged before the cloud scope is known.
 pub(crate) fn within_bounds(
     info: &api::GetProviderInfoResponse,

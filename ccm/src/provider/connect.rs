@@ -117,8 +117,8 @@ where
 
 /// The sending side of one connection. When the connection is over, every call fails.
 ///
-/// A provider that shuts down sends GOAWAY. From then on the connection takes no new calls. It
-/// lasts until the calls in flight are over (CORE-17).
+/// A provider that shuts down sends GOAWAY. From then on the connection takes no new calls, and
+/// waits for the calls in flight (CORE-17).
 #[derive(Clone)]
 pub(super) struct Link {
     send: SendRequest<Body>,

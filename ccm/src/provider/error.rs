@@ -146,7 +146,8 @@ pub(crate) enum Retry {
 
 /// Without `retry_after`, an invalid object is tried again after this, although it did not change.
 const INVALID_AGAIN: Duration = Duration::from_mins(30);
-/// Without `retry_after`, a failure that only a person can fix is tried again after this.
+/// Without `retry_after`, CONFLICT is tried again after this, and CREDENTIALS after this at the
+/// latest.
 const SLOW: Duration = Duration::from_mins(5);
 /// How many times in a row the ccm retries an object quickly after BUSY.
 const BUSY_TRIES: u32 = 5;

@@ -3,7 +3,7 @@
 /// A provider's hint that something may have changed. Hints can be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// Anything may have changed.
+    /// Anything may have changed. The ccm makes this hint too, when it may have missed some.
     Resync,
     /// An instance, by provider ID or Node name (either may be empty).
     Instance {

@@ -217,8 +217,8 @@ pub(crate) fn match_results<T>(
     Matched { results, strays }
 }
 
-/// Checks that an instance keeps to the contract: its size, a known state, valid addresses, and
-/// that a provider ID, if there is one, is of this provider (PROV-8).
+/// Checks that an instance keeps to the contract: its size, a known state, valid addresses, and the
+/// length of a provider ID. With `prefixes`, the ID must be of this provider (PROV-8).
 pub(crate) fn check_instance(
     instance: api::Instance,
     prefixes: Option<&[String]>,

@@ -108,8 +108,8 @@ impl Keeper {
     async fn keep(&self) -> Infallible {
         let keeper = self;
         let mut failures = 0_u32;
-        // The connections that take no new calls. Each lasts until its calls in flight are over
-        // (CORE-17). These calls have a deadline. WatchChanges has none, and is not among them.
+        // The connections that take no new calls. Each waits for its calls in flight (CORE-17).
+        // These calls have a deadline. WatchChanges has none, and is not among them.
         let mut draining = JoinSet::new();
         loop {
             let connected = keeper.connect().await;
@@ -413,7 +413,7 @@ impl Keeper {
         result
     }
 
-    /// Publishes the loss of the connection and its reason.
+    /// Publishes that there is no connection, and why.
     fn down(&self, why: &str) {
         self.with.status.send_modify(|status| {
             status.session = None;

@@ -98,8 +98,8 @@ impl Memory {
         Some(format!("{annotate} {}", self.claims.key))
     }
 
-    /// The value of an annotation. If it was deleted (with the Lease, or alone), it is stored
-    /// again: an operator accepts another value only by naming it.
+    /// The value of an annotation. If it was deleted since this process saw it (with the Lease, or
+    /// alone), it is stored again: a deletion accepts no other value.
     fn seen(&self, note: &Note) -> Option<String> {
         let now = self.annotations.borrow().get(&note.key).cloned();
         let mut seen = lock(&note.seen);

@@ -22,7 +22,7 @@ pub(crate) const DEFAULT_MAX_BATCH: usize = 100;
 /// with its connection, when this process stops leading, and when another session must replace it.
 /// Calls after that are `Disconnected`.
 pub(crate) struct Session {
-    /// The validated answer of `GetProviderInfo`, without claims that do not count.
+    /// The validated answer of `GetProviderInfo`, with the claims that count.
     pub(crate) info: api::GetProviderInfoResponse,
     /// The parts of Nodes that the provider reads.
     pub(crate) projections: Projections,

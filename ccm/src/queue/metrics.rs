@@ -130,9 +130,9 @@ pub(super) trait Observed: Send + Sync {
     fn load(&self, now: Instant) -> Load;
 }
 
-/// Depth and times change without a call to the queue, so they are read at the scrape. A controller
-/// has one queue for each provider, and a series must not appear twice. So queues with the same
-/// name share one load: depth and unfinished work are added up, and `longest` is the maximum.
+/// Depth and times change without a call to the queue, so they are read at the scrape. Each
+/// provider has queues of its own, and a series must not appear twice. So queues with the same name
+/// share one load: depth and unfinished work are added up, and `longest` is the maximum.
 #[derive(Clone, Default)]
 struct Queues(Arc<Mutex<Vec<Named>>>);
 

@@ -8,7 +8,7 @@ use crate::serve::Probe;
 /// B-M4: a ready process has the cluster's identity, its caches and its provider. A healthy leader
 /// renews the Lease.
 ///
-/// A ready process stays ready when the API server fails later, like upstream's components.
+/// With complete caches it stays ready when the API server fails, like upstream's components.
 /// Otherwise all replicas would become unready at once, although their caches are as good as
 /// before. If a leader cannot renew, `/healthz` says so, and the leader ends by itself.
 pub(super) fn checks(cluster: &Cluster, identity: &Identity, page: &Page) {

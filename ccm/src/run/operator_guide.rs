@@ -62,7 +62,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     all
 }
 
-/// The prefixes of metric names, as literals in the code.
+/// Prefixes of metric names, as literals in the code.
 const ROOMS: [&str; 9] = [
     "\"ccm_",
     "\"node_controller_",

@@ -41,7 +41,8 @@ impl Connector for Dialled {
     }
 }
 
-/// Runs until `shutdown`, or until the process loses the Lease. Opens no ports.
+/// Runs until `shutdown`, or until the run fails, for example because the Lease is lost. Opens no
+/// ports.
 pub async fn run_in(world: World, config: Config) -> Result<(), RunError> {
     let deps = Deps {
         kube: world.kube.into(),

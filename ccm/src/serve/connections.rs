@@ -294,7 +294,7 @@ struct Port {
     router: Router,
     limits: Limits,
     shutdown: CancellationToken,
-    /// Two ports have this code, so log entries name the port.
+    /// For log entries: two ports have this code.
     number: u16,
 }
 

@@ -43,9 +43,9 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Adds a check, or replaces the probe's check of that name. The answer lists checks in the
-    /// order of their first addition. A check must not wait (it reads known state), and its reason
-    /// must contain no secrets.
+    /// Adds a check, or replaces the probe's check of that name in its place. The answer lists
+    /// checks in the order of their addition. A check must not wait (it reads known state), and its
+    /// reason must contain no secrets.
     pub(crate) fn check(
         &self,
         probe: Probe,

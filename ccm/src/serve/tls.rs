@@ -1,5 +1,5 @@
-//! TLS of the ports: the certificate for each server name. It comes from files, which are read
-//! again when they change. Without files it is self-signed.
+//! TLS of the ports: the certificate for each server name. It comes from files, whose changes are
+//! followed. Without files it is self-signed.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -331,7 +331,7 @@ pub(super) fn self_made(hostname: &str) -> Result<(String, String)> {
 }
 
 /// The pair in `--cert-dir`, which is created if there is none. Both files are written beside their
-/// places first. So only a key beside a new certificate is what a process left that died.
+/// places first. So only a key beside a `.crt.new` is the rest of a process that died.
 fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
     let files = TlsFiles {
         certificate: directory.join(format!("{PAIR_NAME}.crt")),

@@ -145,7 +145,7 @@ fn router(site: WebhookSite, callers: &Authorities) -> Router {
 struct Webhook {
     name: &'static str,
     review: Review,
-    /// One permit for each byte of the large bodies in memory.
+    /// One permit for each byte that the large bodies in memory may have.
     held: Arc<Semaphore>,
     /// One permit for each byte of the bodies under review.
     bytes: Arc<Semaphore>,

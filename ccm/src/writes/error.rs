@@ -16,8 +16,8 @@ pub(crate) enum WriteError {
     /// This process is not the leader any more.
     #[error(transparent)]
     Fenced(#[from] Fenced),
-    /// The API server refuses the content (such as 422) or the right (403). Repeating the same
-    /// write helps only after something else changed.
+    /// The API server refuses the content (such as 422) or the right (403): repeating the same
+    /// write helps only after something else changed. Or it refuses a DELETE with 401 or 429.
     #[error("the API server refused it: {0}")]
     Refused(String),
     /// Any other failure that remains after the client layer's retries: such as 401, 429, 5xx, or a

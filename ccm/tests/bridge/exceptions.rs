@@ -10,7 +10,7 @@ pub struct Exception {
 }
 
 /// Exceptions of every cloud here, behind Go's interface alone. If a vendor adds `OwnerChecker`,
-/// the first two do not apply.
+/// the first two do not apply, except for the checks in [`MARKED`].
 pub const NOT_IN_GO: &[Exception] = &[
     Exception {
         why: "Go's interface knows no owner ID: what the cloud finds for a Service is that Service's, whichever cluster made it (LB-1, CORE-14)",

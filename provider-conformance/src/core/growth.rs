@@ -181,7 +181,7 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
     Ok(count)
 }
 
-/// Calls every offered unary RPC and ListRoutes, and opens and closes the stream of hints.
+/// Calls the offered unary RPCs and ListRoutes, and opens and closes the stream of hints.
 async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<usize> {
     let mut lanes = vec![Lane::LoadBalancer, Lane::Route, Lane::Hints];
     lanes.extend([Lane::Provider; 4]);

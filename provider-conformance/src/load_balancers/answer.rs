@@ -254,7 +254,8 @@ fn is_nobodys(address: IpAddr) -> bool {
         || address == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// Whether the Kubernetes API takes this in `status.loadBalancer.ingress[].ports[].error`.
+/// Whether this has the form that the Kubernetes API states for
+/// `status.loadBalancer.ingress[].ports[].error`.
 fn is_condition_reason(error: &str) -> bool {
     let (domain, name) = match error.split_once('/') {
         Some((domain, name)) => (Some(domain), name.as_bytes()),

@@ -72,7 +72,7 @@ pub(super) struct Written {
 }
 
 /// Creates routes. The check fails at a failure of the whole call, a missing or additional result,
-/// or a result without an outcome (ROUTE-2).
+/// a result without an outcome (ROUTE-2), or a malformed failure of a route.
 pub(super) async fn create(session: &Session, routes: Vec<pb::Route>) -> Verdict<Written> {
     let request = pb::CreateRoutesRequest {
         cluster: None,

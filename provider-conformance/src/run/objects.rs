@@ -24,16 +24,16 @@ impl Run {
         format!("{word}-{run}-{}", self.fresh())
     }
 
-    /// A UID for a Service or a Node. The suite writes only for Services with such a UID.
+    /// A new UID. The suite writes for no Service with another UID.
     pub(crate) fn uid(&self) -> String {
         let uid = uuid::Uuid::new_v4().to_string();
         self.shared.ledger.issue_uid(&uid);
         uid
     }
 
-    /// A destination for a route, which nothing else in this run uses. The suite writes only routes
-    /// to such destinations. If none is free, this returns the whole network: the ledger does not
-    /// send it, and says why.
+    /// A destination for a route, which nothing else in this run uses. The suite writes no route to
+    /// another network. If none is free, this returns the whole network: the ledger refuses it, and
+    /// says why.
     pub(crate) fn cidr(&self) -> String {
         let network = self.config().route_cidr;
         // Where the search begins depends on the run.

@@ -22,7 +22,7 @@ pub struct Notes {
     /// next call, and sends it with every later call in which `adopt_unmarked` is not true. `None`
     /// means unchanged (LB-3).
     pub handle: Option<String>,
-    /// Events for the user of the Service.
+    /// Events for the user of the Service. The SDK sends the first 32.
     pub events: Vec<Event>,
     /// Annotations to set on the Service. The controller applies only keys with a prefix that the
     /// operator allows.
@@ -30,7 +30,8 @@ pub struct Notes {
     /// Keys of annotations to remove from the Service.
     pub remove_annotations: Vec<String>,
     /// Targets that the cloud could not attach, by the Node's name. The provider attaches the
-    /// others. The controller calls again after `retry_after` of the failures, or with backoff.
+    /// others. The controller calls again after `retry_after` of the failures, or with backoff, but
+    /// not if the provider ignores Nodes.
     pub target_errors: BTreeMap<String, Failure>,
 }
 
@@ -226,7 +227,7 @@ pub enum Deleted {
 }
 
 /// A load balancer that is marked for this cluster. The SDK cuts a name beyond 253 bytes. A handle
-/// has 1 to 1,024 bytes, or the listing fails.
+/// has 1 to 1,024 bytes, and each field of an owner at most 253 bytes, or the listing fails.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListedLoadBalancer {
     /// Its name in the cloud.
@@ -244,6 +245,6 @@ pub struct ServiceRef {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`.
+    /// `metadata.uid`; empty if the mark holds only the UID's digits (LB-30).
     pub uid: String,
 }

@@ -326,8 +326,8 @@ const MOST_EVENTS: usize = 32;
 /// (CORE-11).
 const MOST_TARGET_ERRORS: usize = 512 * 1024;
 
-/// Cuts the messages if the target errors are too large for an answer, and then leaves out the last
-/// ones. The controller calls again because of the others, and so learns of them later.
+/// Cuts the messages if the target errors are too large for an answer. Leaves out the last ones if
+/// that is not enough. The controller calls again because of the others, and learns of them later.
 fn bounded(mut all: Vec<pb::TargetError>) -> Vec<pb::TargetError> {
     const TAG_AND_LENGTH: usize = 4;
     let size = |one: &pb::TargetError| one.encoded_len() + TAG_AND_LENGTH;

@@ -104,7 +104,7 @@ func (r *request) wanted(ctx context.Context, there *godo.LoadBalancer, targets 
 	return wanted, eligible, r.noneEligible(eligible)
 }
 
-// noneEligible says that Nodes exist, but none can be a target.
+// noneEligible returns an error if no Node can be a target, and one lacks a public IPv4 address.
 func (r *request) noneEligible(eligible *plan.Eligible) error {
 	if r.p.settings.TargetTag != "" || eligible == nil || len(eligible.IDs) > 0 || len(eligible.Without) == 0 {
 		return nil

@@ -33,8 +33,9 @@ const (
 
 // Settings set the behaviour of the cloud. All times are in milliseconds.
 type Settings struct {
-	// A load balancer is "new" for ProvisionMS, still exists for DeleteMS after its deletion, and refuses other writes for BusyMS after a write. A
-	// droplet is "new" for BootMS, and a list lacks a new object for ListLagMS.
+	// A load balancer is "new" for ProvisionMS, still exists for DeleteMS after its deletion, and
+	// refuses other writes for BusyMS after a change. A droplet is "new" for BootMS, and a list lacks
+	// a new droplet or load balancer for ListLagMS.
 	ProvisionMS int `json:"provision_ms"`
 	DeleteMS    int `json:"delete_ms"`
 	BusyMS      int `json:"busy_ms"`

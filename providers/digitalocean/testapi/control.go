@@ -22,7 +22,7 @@ type NewDroplet struct {
 	// IPv6 gives the droplet a public IPv6 address; Private removes its public addresses.
 	IPv6    bool `json:"ipv6"`
 	Private bool `json:"private"`
-	// Address is its address in the VPC; if empty, the next free one.
+	// Address is its address in the VPC; if empty, one made of the number of droplets.
 	Address string `json:"address"`
 }
 

@@ -357,8 +357,9 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 // addressAgain is the retry_after of the answer to an Ensure without an address.
 const addressAgain = 30 * time.Second
 
-// UpdateLoadBalancer sets the targets. Go's method has no error for a missing load balancer. So after a failure the bridge calls GetLoadBalancer,
-// unless the failure shows that the cloud answers no calls. With Options.GetBeforeUpdate it calls GetLoadBalancer before the update instead (LB-11).
+// UpdateLoadBalancer sets the targets. Go's method has no error for a missing load balancer. So after an error the bridge calls GetLoadBalancer, unless
+// it is ImplementedElsewhere or a retry error, or shows that the cloud answers no calls. With Options.GetBeforeUpdate it calls GetLoadBalancer before the
+// update instead (LB-11).
 func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	answer := &contract.UpdateLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.UpdateLoadBalancerResponse, error) {

@@ -12,8 +12,8 @@ import (
 // listFresh is the greatest age of a list of routes that CreateRoutes and DeleteRoutes use. The controller calls both soon after its listing.
 const listFresh = 5 * time.Second
 
-// recentRoutes has the list of routes that the controller received last. Upstream's controller lists once, and makes and removes routes by that list. The
-// bridge does the same, except for destinations that have changed since (ROUTE-2, ROUTE-4).
+// recentRoutes has the routes that the cloud returned for the last listing. Upstream's controller lists once, and makes and removes routes by that list.
+// The bridge does the same, except for destinations that have changed since (ROUTE-2, ROUTE-4).
 type recentRoutes struct {
 	mu      sync.Mutex
 	cluster string

@@ -82,7 +82,7 @@ func (f *Failure) Error() string {
 	}
 }
 
-// Unwrap returns the error that the constructor's text wraps with %w.
+// Unwrap returns the one error that the constructor's text wraps with %w; nil if it wraps none or several.
 func (f *Failure) Unwrap() error {
 	if f == nil {
 		return nil

@@ -111,7 +111,7 @@ type DeleteLoadBalancer struct {
 	// Handle is the handle of an earlier answer; empty if there is none.
 	Handle string
 	// AdoptUnmarked is the operator's grant to remove the unmarked load balancer with the Service's native name or tag. Without the grant the answer
-	// for such a load balancer is CONFLICT, never done (LB-26).
+	// for such a load balancer is CONFLICT or retained (LB-24), never done (LB-26).
 	AdoptUnmarked bool
 	// Notes collects the parts of the answer beside its outcome.
 	Notes *Notes

@@ -15,7 +15,8 @@ import (
 //
 // The server calls all methods except Info concurrently. Only one Initialize runs at a time. A
 // repeated call must do no harm (CORE-6). A panic in a call of the contract fails only its call, or
-// its item of a batch. The server logs it.
+// its item of a batch. The server logs it. A panic in a goroutine that a method has started ends
+// the process.
 type Provider interface {
 	// Info describes the provider. The server calls it once, at its start. It must make no call to the cloud (PROV-1).
 	Info() Info
@@ -143,7 +144,7 @@ type VolumeOptions struct {
 type InitializeRequest struct {
 	// ClusterCIDRs are the cluster's Pod CIDRs; empty if the controller has none configured.
 	ClusterCIDRs []string
-	// KubernetesVersion is that of the API server, for example v1.36.3.
+	// KubernetesVersion is that of the API server, for example v1.36.3; empty if not known.
 	KubernetesVersion string
 	// ReadOnly forbids writes to the cloud until an Initialize without it succeeds. The server refuses the RPCs that write (PROV-20). Initialize itself
 	// must not write either.

@@ -128,7 +128,7 @@ func TestANameOfALoadBalancerIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// CORE-11: the controller reads no answer of more than 1 MiB, and 32 events.
+// CORE-11: the controller reads no answer of more than 1 MiB, and only the first 32 events.
 func TestManyEventsAndTargetErrorsLeaveRoomForTheRestOfTheAnswer(t *testing.T) {
 	for name, row := range map[string]struct{ targets, nodeBytes, messageBytes, least int }{
 		"short messages":       {1000, 10, 100, 1000},

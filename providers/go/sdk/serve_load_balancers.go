@@ -14,7 +14,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// outcome is the result of a call about one load balancer. The four responses have fields of the same names.
+// outcome is the result of a call about one load balancer. Each of the four responses takes the fields that it has.
 type outcome struct {
 	handle       *string
 	events       []*contract.Event
@@ -110,8 +110,8 @@ func (s *session) say(ctx context.Context, said *outcome, rpc, item string, note
 	return fault
 }
 
-// bounded cuts the messages if the target errors are too large for an answer, and then leaves out the last ones. The controller calls again because of the
-// others, and so learns of them later.
+// bounded cuts the messages if the target errors are too large for an answer. It leaves out the last ones if that is not enough. The controller calls
+// again because of the others, and so learns of them later.
 func bounded(all []*contract.TargetError) []*contract.TargetError {
 	const tagAndLength = 4
 	bytes, messages := 0, 0

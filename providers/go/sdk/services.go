@@ -171,7 +171,7 @@ type Volumes interface {
 type Volume struct {
 	// Name is metadata.name, and UID metadata.uid. UID is empty if the volume does not exist yet; Name is then empty only if the API server generates it.
 	Name, UID string
-	// Labels and Annotations are those of metadata.
+	// Labels are those of metadata. So are Annotations, but without kubectl's last-applied-configuration.
 	Labels, Annotations map[string]string
 	// SourceType is the field of spec that holds the source, for example awsElasticBlockStore or csi.
 	SourceType string

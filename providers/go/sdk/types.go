@@ -60,7 +60,8 @@ func (c *Call) CloudAnswered() {
 type Node struct {
 	// Name is metadata.name, UID is metadata.uid.
 	Name, UID string
-	// ProviderID is spec.providerID; empty while the Node has none. It identifies the instance. Without it the Node's name does (INST-3).
+	// ProviderID is spec.providerID; empty while the Node has none, and for one of more than 1,024 bytes. It identifies the instance. Without it the Node's
+	// name does (INST-3).
 	ProviderID string
 	// Addresses are status.addresses in their order, without kinds that this version does not know.
 	Addresses []NodeAddress
@@ -72,7 +73,7 @@ type Node struct {
 	Taints []Taint
 	// Info is from status.nodeInfo; with [FieldNodeInfo], else nil.
 	Info *NodeInfo
-	// Ready says whether the Ready condition is True; with [FieldReadiness], else nil. A change of it alone causes a call only if
+	// Ready says whether the Ready condition is True; with [FieldReadiness], else nil. A change of it alone causes a call about a load balancer only if
 	// [LoadBalancerOptions.TargetProjection] has [FieldReadiness], or [LoadBalancerOptions.MaxTargets] excludes Nodes.
 	Ready *bool
 	// Created is metadata.creationTimestamp; with [FieldCreationTime], else zero.

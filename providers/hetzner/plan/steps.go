@@ -49,8 +49,9 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			return nil, err
 		}})
 	}
-	// The change of type can take minutes, so it comes before anything is removed, but not while the load balancer is detached. A type that has no room for
-	// what is there comes after the removals; one with no more room than the present type comes last.
+	// The change of type can take minutes, so it comes before anything is removed, but not while the
+	// load balancer is detached. A type that has no room for what is there comes after the removals;
+	// one with no more room than the present type comes after the targets are set.
 	network, kind := networkSteps(there, wanted), typeSteps(there, wanted)
 	if len(network) > 0 && network[0].Former == nil {
 		steps, network = append(steps, network...), nil
@@ -152,7 +153,8 @@ func Moves(there *hcloud.LoadBalancer, wanted *Wanted) bool {
 	return wanted.PrivateIP != nil && slices.ContainsFunc(networkSteps(there, wanted), func(step Step) bool { return step.Former != nil })
 }
 
-// CheckAddress returns an error if the annotation's private address is outside of the network's subnets, reserved there, or an address of another server or load balancer.
+// CheckAddress returns an error if the annotation's private address is outside of the network's
+// subnets, reserved there, or an address of a server or of another load balancer.
 func CheckAddress(wanted *Wanted, there *hcloud.LoadBalancer, network *hcloud.Network, servers []*hcloud.Server, all []*hcloud.LoadBalancer) error {
 	ip := wanted.PrivateIP
 	reserved := func(subnet hcloud.NetworkSubnet) bool { return ip.Equal(subnet.Gateway) || ip.Equal(subnet.IPRange.IP) }

@@ -21,7 +21,8 @@ const (
 	againWhileBusy = 3 * time.Second
 	// After this time the controller tries a locked target again.
 	againWhileLocked = 30 * time.Second
-	// After this time the controller tries an address again that the provider took back, because the load balancer stayed locked.
+	// After this time the controller tries an address again that the provider took back, because
+	// the load balancer stayed locked or the API failed.
 	againAfterRestore = 5 * time.Minute
 	// After this time the provider tries a change of type again that failed.
 	againAfterType = 10 * time.Minute

@@ -19,8 +19,8 @@ var Version = "0.1.0"
 const (
 	// The most Nodes in one lookup: a thousand share one list.
 	maxBatch = 1000
-	// The most routes in one call: each takes at least two calls of the API, and an action. They
-	// run one after the other.
+	// The most routes in one call: each takes a call of the API or two, and an action. They run one
+	// after the other.
 	maxRoutes = 20
 )
 

@@ -15,7 +15,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
 )
 
-// After this many locked targets in a row the provider checks whether the load balancer itself is locked.
+// After more locked targets in a row than this the provider checks whether the load balancer itself
+// is locked.
 const mostLocked = 2
 
 // The longest pause before the provider repeats an attach that is locked.
@@ -116,8 +117,10 @@ func (r *request) attachAgain(ctx context.Context) bool {
 	return attached
 }
 
-// run makes the calls of the steps, up to a step that changes the network, or fails to change the type. A target that is locked, or that Hetzner refuses or fails to add, is
-// an entry in wrong, and stops no other target (LB-17). One that Hetzner does not remove stops no other step, and is the error of the call.
+// run makes the calls of the steps, up to a step that changes the network, or fails to change the
+// type. A target that is locked, that Hetzner refuses, or whose error is its own (ofTargetAlone) is
+// an entry in wrong, and stops no other target (LB-17). One that Hetzner does not remove stops no
+// other step, and is the error of the call.
 func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
 	var late error
 	locked, inRow := map[string]error{}, 0
@@ -201,7 +204,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 }
 
 // do carries out one step. It repeats an attach that is locked for some seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
-// It repeats a call about a target once if the load balancer changed during the request.
+// It repeats a call that adds a target once if the load balancer changed during the request.
 func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
 	if step.Type {
 		if err := r.lastTypeError(ctx, lb); err != nil {
@@ -227,7 +230,8 @@ func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Ste
 	}
 }
 
-// lastTypeError returns the error of the last change of type that failed, if that was a short time ago. A change can fail after its call has ended.
+// lastTypeError returns the error of the last change of type that failed, if that was a short time
+// ago and not because of a lock. A change can fail after its call has ended.
 func (r *request) lastTypeError(ctx context.Context, lb *hcloud.LoadBalancer) error {
 	failed, _, err := r.p.api.LoadBalancer.Action.ListFor(ctx, lb, hcloud.ActionListOpts{
 		ListOpts: hcloud.ListOpts{PerPage: pageSize}, Status: []hcloud.ActionStatus{hcloud.ActionStatusError}, Sort: []string{"id:desc"},

@@ -150,7 +150,7 @@ export class Cloud {
     if (!fs.existsSync(this.path)) this.save(this.state, { line: '' });
   }
 
-  /** One operation that asks the cloud, unless the last one was at most `maxAgeMs` ago. */
+  /** One operation that asks the cloud, unless it was read at most `maxAgeMs` ago. */
   async read(signal: AbortSignal, maxAgeMs = 0): Promise<State> {
     if (maxAgeMs > 0 && performance.now() - this.learnedAt <= maxAgeMs) return this.state;
     return this.operation(signal, () => this.look());

@@ -40,10 +40,11 @@ const PAIRS: [Pair; 3] = [
 pub(super) struct LabelChanges {
     /// Labels to set. Each differs from the Node's.
     pub(super) set: Labels,
-    /// Labels from the provider with invalid syntax, as text for people (▲N14).
+    /// For a Node that is being initialised: labels from the provider with invalid syntax, as text
+    /// for people (▲N14).
     pub(super) dropped: Vec<String>,
-    /// Labels from the provider that it may not set (B-N4), as text for people. Those that the Node
-    /// has, or this plan sets, with the same value are left out.
+    /// For such a Node: labels from the provider that it may not set (B-N4), as text for people.
+    /// Those that the Node has, or this plan sets, with the same value are left out.
     pub(super) reserved: Vec<String>,
     /// A label differs, and only the Node's managed fields say who wrote it (▲N12).
     pub(super) needs_managed: bool,
@@ -90,8 +91,8 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
 /// Labels that this controller wrote follow the cloud (▲N12), and missing labels are added. A
 /// missing beta label is added only together with its current label. All other labels stay.
 ///
-/// `instance` is `None` if the cloud did not report it. `managed` has the keys that this controller
-/// wrote last. `None`: the managed fields were not read.
+/// `instance` is `None` if no answer shows that it exists. `managed` has the keys that this
+/// controller wrote last. `None`: the managed fields were not read.
 pub(super) fn refreshed(
     existing: &Labels,
     instance: Option<&api::Instance>,

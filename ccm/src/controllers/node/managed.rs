@@ -1,4 +1,4 @@
-//! Which labels of a Node this controller wrote (▲N12). An entry is valid while the labels stay as
+//! Which labels of a Node this controller wrote (▲N12). An entry counts while the labels are as
 //! they were when the managed fields were read.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -41,7 +41,8 @@ impl Places {
         lowered(session.limiters.instances.width, self.flag)
     }
 
-    /// The places of all refreshes: half of the lookups, but at least one.
+    /// The places of refreshes, except those of Nodes that hung: half of the lookups, but at least
+    /// one.
     pub(super) fn refreshes(&self, session: &Arc<Session>) -> usize {
         (self.most(session) / 2).max(1)
     }
@@ -52,10 +53,10 @@ impl Places {
     }
 
     /// Waits for the permits of a lookup. Calls about Nodes that hung take at most a quarter of the
-    /// places, and other refreshes at most half, but at least one each. So new Nodes find a place,
-    /// unless there are few. The ccm asks one by one about the new Nodes of a late batch, and one of
-    /// them hangs. These calls take at most half of the places, but at least two, so that the other
-    /// Nodes do not wait for that one.
+    /// places, and LookupInstances of other refreshes at most half, but at least one each. So new
+    /// Nodes find a place, unless there are few. The ccm asks one by one about the new Nodes of a
+    /// late batch, and one of them hangs. These calls take at most half of the places, but at least
+    /// two, so that the other Nodes do not wait for that one.
     pub(super) async fn take(
         &self,
         session: &Arc<Session>,

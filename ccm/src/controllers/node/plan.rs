@@ -39,7 +39,7 @@ pub(super) enum Then {
     After(Duration, String),
     /// It failed: try again with backoff. The text is the reason, for people.
     Retry(String),
-    /// As `Retry`, but the reason does not pass by itself: report it at once.
+    /// As `Retry`, but the reason seldom passes by itself: report it at once.
     Lasting(String),
     CallError(CallError),
 }

@@ -111,7 +111,7 @@ impl Lifecycle {
                     passes.ledger.postpone(&mut lock(&self.brake), node);
                 }
             }
-            // Without a complete list there is no veto.
+            // Without a list there is no veto.
             Heard::Nothing(error) => {
                 let provider = &self.context().provider;
                 tracing::warn!(%provider, error, "there is no complete list of instances");

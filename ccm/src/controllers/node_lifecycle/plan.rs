@@ -8,9 +8,9 @@
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
 //! if a Node gets ABSENT, or got it last time. It asks about as many witnesses as there are such
 //! Nodes, at most three. If the provider recognises none of them, the ccm asks about the rest of
-//! the three. A witness's answer must not be older than the ABSENT that it vouches for. If no Node
-//! is Ready, the Nodes that are not Ready vouch for each other. If the provider recognises none of
-//! these Nodes, a pass with an ABSENT is void.
+//! the three. A witness's answer must not be older than the ABSENT that it vouches for, so a later
+//! ABSENT gets other witnesses. If no Node is Ready, the Nodes that are not Ready vouch for each
+//! other. If the provider recognises none of these Nodes, a pass with an ABSENT is void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises a Node.
@@ -46,18 +46,18 @@ pub(super) use nodes::{
     last_look, name, provider_id, uid, with_shutdown_taint, without_shutdown_taint,
 };
 
-/// The most witnesses in a pass.
+/// The most witnesses that the ccm asks about before one vouches. Later claims may get as many.
 pub(super) const WITNESSES: usize = 3;
 /// The results of the passes so far. Holds only Nodes that exist, by UID.
 #[derive(Debug)]
 pub(super) struct Ledger {
     min_age: Duration,
     period: Duration,
-    /// A longer time between two ABSENT answers counts only as this time: the instance may have
-    /// existed in between.
+    /// A longer time between two ABSENT answers counts only as this time, or as the deadline of a
+    /// lookup if that is longer: the instance may have existed in between.
     longest_step: Duration,
     absences: BTreeMap<String, Absence>,
-    /// The last answer in this session about each Node that is not Ready.
+    /// The last answer of a valid pass in this session about each Node that is not Ready.
     known: BTreeMap<String, Known>,
     /// The last witness. The next ones follow it in the order of names.
     last_witness: String,
@@ -81,7 +81,8 @@ pub(super) struct Findings<'a> {
     pub(super) answers: &'a [Answer],
     /// All Nodes of this provider, as they are after the answers.
     pub(super) nodes: &'a [Arc<Node>],
-    /// The provider is READY and its cloud scope is the accepted one.
+    /// Nodes may be deleted: since the pass began, the provider has been READY and its cloud scope
+    /// the accepted one.
     pub(super) may_delete: bool,
     /// The provider can report STOPPED.
     pub(super) power_state: bool,
@@ -98,7 +99,8 @@ pub(super) struct Findings<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Pass {
     /// The Nodes to delete if they are still the same when read again. They count as deleted until
-    /// `Ledger::postpone`, `Ledger::interrupt`, or `Ledger::spare` with `certain`.
+    /// `Ledger::postpone`, `Ledger::spare`, `Ledger::listed`, or `Ledger::interrupt` with
+    /// `certain`.
     pub(super) delete: Vec<Arc<Node>>,
     /// The Node in `delete` is one of two. If the provider offers a list, the deletion needs a
     /// complete one.
@@ -121,7 +123,8 @@ pub(super) struct Pass {
 
 impl Ledger {
     /// An empty ledger. A Node that is not older than `min_age` is never due. `longest_step` is the
-    /// longest time between two ABSENT answers that counts in full.
+    /// longest time between two ABSENT answers that counts in full, unless the deadline of a lookup
+    /// is longer.
     pub(super) fn new(min_age: Duration, period: Duration, longest_step: Duration) -> Self {
         Self {
             min_age,

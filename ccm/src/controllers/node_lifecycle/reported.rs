@@ -80,8 +80,8 @@ impl Reported {
         }
     }
 
-    /// Reports that a Node stays, and why. Repeats the report after [`REPORT_AGAIN`] at the
-    /// earliest.
+    /// Reports that a Node stays, and why. Repeats the report of a lasting state after
+    /// [`REPORT_AGAIN`] at the earliest.
     pub(super) fn stays(&mut self, lifecycle: &Lifecycle, node: &Node, why: Stays<'_>) {
         let key = (plan::uid(node).to_owned(), matches!(why, Stays::Shared));
         let last = self.stays.get(&key);

@@ -84,10 +84,10 @@ impl NodeFacts {
     }
 }
 
-/// Whether a change of a Node can change the wanted routes: it joins or leaves, or has another UID,
-/// owner, provider ID, Pod CIDR or address. The controller leaves a route to the Pods of a foreign
-/// Node alone, even if it created the route for an earlier Node. It removes that route after the
-/// foreign Node has gone.
+/// Whether a change of a Node can change the wanted routes. A Node of ours with a Pod CIDR joins or
+/// is gone, or has another UID, owner, provider ID, Pod CIDR or address. Or any Node gives up a Pod
+/// CIDR: the controller leaves a route to the Pods of a foreign Node alone, even if it created the
+/// route for an earlier Node. It removes that route after the foreign Node has gone.
 pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool {
     let seen = |facts: Option<&NodeFacts>| {
         facts

@@ -245,8 +245,8 @@ impl Ledger {
         self.doubted.contains(doubt)
     }
 
-    /// Records that the controller creates a route again, because its next hop is not one of the
-    /// Node's addresses.
+    /// Records that a route is to be deleted, because its next hop is not one of the Node's
+    /// addresses.
     pub(super) fn strays(&mut self, destination: IpNet, hop: &str) {
         let stray = &mut self.entries.entry(destination).or_default().stray;
         *stray = Some((hop.to_owned(), false));
@@ -416,7 +416,7 @@ impl Ledger {
             .iter()
             .map(|destination| match self.entries.get(destination) {
                 Some(entry) if entry.node.as_deref() == Some(uid) => entry.state,
-                // Another Node has the same CIDR, and the route.
+                // Another Node has the same CIDR, and gets the route.
                 Some(_) => State::Failed,
                 None => State::Unknown,
             })

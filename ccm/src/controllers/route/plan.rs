@@ -94,8 +94,8 @@ pub(super) fn in_either(cached: Vec<NodeFacts>, read: Vec<NodeFacts>) -> Vec<Nod
 }
 
 /// The tasks of a second pass whose deletions the first pass also has. The second pass used the
-/// Nodes from the API server too. Tasks without deletions stay: it dropped the plans of the first
-/// pass.
+/// Nodes from the API server too. Tasks without deletions stay: the second pass dropped the plans
+/// of the first.
 pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     let deletes: BTreeSet<(IpNet, &str)> = first
         .iter()
@@ -226,7 +226,7 @@ struct Round<'a, 'l> {
 /// The listed routes of a destination that a Node wants.
 #[derive(Default)]
 struct Seen<'a> {
-    /// A route leads to the Node, or nothing shows that it does not.
+    /// A route leads to the Node, or nothing proves that it does not.
     there: bool,
     /// Routes to remove: they lead elsewhere, or two lists in a row show that they lead nowhere or
     /// to an unknown address.

@@ -341,13 +341,13 @@ fn answer(
     }
 }
 
-/// Splits the requested annotation changes into those to write and the keys that are refused.
+/// Returns the requested annotation changes that are to be written, and the keys that are refused.
 fn annotations(
     sent: &Sent<'_>,
     changes: api::AnnotationChanges,
 ) -> (BTreeMap<String, Option<String>>, Vec<String>) {
-    /// All annotations of an object may have 256 KiB in total. Those that the provider may write
-    /// have at most this much, so that the rest is left to other writers.
+    /// All annotations of an object may have 256 KiB in total. The provider may not make those that
+    /// it may write grow beyond this much, so that the rest is left to other writers.
     const MOST_BYTES: usize = 64 * 1024;
     let now = sent.service.annotations();
     let size = |key: &str, value: Option<&String>| value.map_or(0, |it| key.len() + it.len());

@@ -8,8 +8,8 @@
 //!   count.
 //! - `class` is the last `loadBalancerClass` with which the provider took the Service on; empty if
 //!   it had none. The API server drops the class when the type changes. If the Service later has
-//!   another class, which this provider does not serve, the Service went to another component. An
-//!   annotation written by hand or by an early version may lack this field.
+//!   another class, which this provider does not serve, the Service went to another component.
+//!   Some annotations lack this field, such as those written by hand or by an early version.
 //! - `handle` is absent until the provider gives one.
 
 use k8s_openapi::api::core::v1::Service;

@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// Compares the list with the Services that exist.
+    /// Compares the list with the Services that want a load balancer of this provider.
     fn stand(&self, state: &mut State, session: &Session, listed: &[ListedLoadBalancer]) {
         let provider = &self.driver.context.provider;
         let all = self.driver.context.cluster.services.all().into_iter();

@@ -335,7 +335,7 @@ pub(super) fn of_provider(events: Vec<api::Event>) -> Vec<Note> {
             let word = !event.reason.is_empty()
                 && event.reason.len() <= 128
                 && event.reason.chars().all(|c| c.is_ascii_alphanumeric())
-                // A provider may not use the ccm's reasons: its events have stricter limits.
+                // A provider may not use the ccm's reasons: stricter limits hold for its events.
                 && !reason::is_ours(&event.reason);
             let kind = match event.severity() {
                 api::EventSeverity::Warning => EventType::Warning,

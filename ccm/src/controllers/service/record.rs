@@ -60,8 +60,8 @@ pub(super) enum Progress {
     /// The load balancer is in sync.
     Confirmed {
         inputs: Fingerprint,
-        /// `None`: not all targets are confirmed. Then Update is next, unless a check is due or the
-        /// provider ignores Nodes.
+        /// `None`: not all targets are confirmed. Then Update is next, unless a check is due, the
+        /// inputs have changed or the provider ignores Nodes.
         targets: Option<Fingerprint>,
     },
     /// Another component serves the Service with these inputs (B-S8).

@@ -56,7 +56,7 @@ use crate::provider::{CallError, CallErrorCode, Retry};
 use crate::queue::Requeue;
 use crate::writes::ServicePatch;
 
-/// The delay if only a change of the Service can help.
+/// The delay if a retry without a change cannot help.
 pub(super) const SLOW: Duration = Duration::from_mins(30);
 /// From this many failed Deletes in a row on, each is reported at once (▲S18).
 const DELETES_TOLD: u32 = 3;

@@ -7,8 +7,8 @@ use cloud_provider_api::v1alpha1::ListedLoadBalancer;
 
 /// The number of lists in a row that must agree.
 const LISTS: u32 = 2;
-/// The most checks after one list, or a tenth of the compared Services if that is more. A wrong
-/// list must not cause a call for every Service at once.
+/// The most checks after one list, or a tenth of the provider's Services if that is more. A wrong
+/// list must not cause many calls at once.
 const LOOKS: usize = 10;
 
 /// A Service for the comparison.
@@ -81,7 +81,7 @@ impl Standing {
             let Some(odd) = shown.odd(service) else {
                 continue;
             };
-            // If only the number of load balancers changes, the difference counts as the same one.
+            // If only the further load balancers change, the difference counts as the same one.
             let before = before.get(service.uid);
             let before = before.filter(|was| discriminant(&was.odd) == discriminant(&odd));
             let times = before.map_or(1, |was| was.times.saturating_add(1));

@@ -66,7 +66,7 @@ pub(super) struct Finished {
 enum Stop {
     /// The Service is settled with this outcome.
     With(Requeue),
-    /// The Service changed, or may have changed, and was read again. The steps go on.
+    /// The Service changed, or may have changed, and this job has its new version. The steps go on.
     Again,
 }
 
@@ -229,9 +229,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the former leader may have released this Service: this process has not checked it,
-    /// or Get found no load balancer. The watch may show a release late, so the Service is read
-    /// before Ensure, unless this job has its current version.
+    /// Whether the former leader may have released this Service: a check of it is due, or Get found
+    /// no load balancer of ours. The watch may show a release late, so the Service is read before
+    /// Ensure, unless this job has its current version.
     fn may_be_released(&self) -> bool {
         let unchecked = self.record.as_ref().is_none_or(|record| record.check);
         let known = self.is_current || planted!(LateWatchIsTrusted);
@@ -268,8 +268,8 @@ impl<'a> Run<'a> {
         self.worker.event(&self.base, note);
     }
 
-    /// Reports that the Service needs a change. Without a change, the next attempt is after
-    /// [`SLOW`] at the latest.
+    /// Reports that something must change, most often the Service. Without a change, the Service is
+    /// due again after [`SLOW`].
     fn invalid(&mut self, note: Note) -> Stop {
         self.report(note, true);
         self.record();

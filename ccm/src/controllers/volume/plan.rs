@@ -1,8 +1,8 @@
 //! The changes to a PersistentVolume. Pure.
 //!
 //! The annotation [`MARK`] names the provider and the volume's source. The same patch writes it and
-//! the labels, so the ccm does not ask about a labelled volume again after a restart. The ccm asks
-//! about a copied volume with another source, and about a volume whose annotation was removed.
+//! the labels, so the ccm does not ask about a labelled volume again after a restart. The ccm plans
+//! anew for a copied volume with another source, and for a volume whose annotation was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const PLACEHOLDER: &str = "placeholder-for-provisioning";
 /// The separator of zones in a label.
 const ZONES: &str = "__";
-/// The most terms that get zone and region. Anybody's review may have some thousands of terms in
-/// its 512 KiB, and the requirements of one term may have 500 bytes.
+/// The most terms that get zone and region. Anybody's review may have over 20,000 terms in its
+/// 512 KiB, and the requirements of one term may have 500 bytes.
 const MOST_TERMS: usize = 100;
 
 /// The label keys of zone and region: the current ones, then the former ones.
@@ -188,9 +188,9 @@ fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<Labelling, St
     })
 }
 
-/// Adds these requirements to each term of the volume's node affinity. `None` if there is nothing
-/// to add, or if a term has one of these keys already: the author's choice stays. `Err`: there are
-/// too many terms.
+/// Adds these requirements to each term of the volume's node affinity that is not empty. Without
+/// terms, they become one. `None` if there is nothing to add, if all terms are empty, or if a term
+/// has one of these keys already: the author's choice stays. `Err`: there are too many terms.
 fn affinity(
     volume: &PersistentVolume,
     requirements: &[NodeSelectorRequirement],

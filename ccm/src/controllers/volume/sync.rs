@@ -17,8 +17,7 @@ use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference
 /// The delay after a failure that only a person can fix (a missing right, a policy, a label set by
 /// hand).
 const REFUSED_AGAIN: Duration = Duration::from_mins(30);
-/// Unless the API server refuses the write, people are told from this many failed attempts in a row
-/// on.
+/// People are told of [`WriteError::Unavailable`] from this many failed attempts in a row on.
 const WARNED_AT: u32 = 6;
 
 impl Worker {

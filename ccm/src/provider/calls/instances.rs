@@ -33,7 +33,7 @@ impl Session {
     /// unset is that Node's `Fault`.
     ///
     /// The Nodes are cut into requests of at most `max_batch` Nodes and `max_request_bytes` bytes.
-    /// `Err`: each request failed as a whole, or one did because of a Node.
+    /// `Err`: each request failed as a whole, or one did, perhaps because of a Node.
     pub(crate) async fn lookup_instances(
         &self,
         nodes: &[&Node],

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 
 use super::super::weigh::Weight;
 
-/// Ends with an error if the answer weighs too much. Nothing after that is read.
+/// Ends with an error if [`Weight`] refuses the answer. Nothing after that is read.
 pub(in super::super) struct Weighed {
     body: Incoming,
     weight: Weight,

@@ -1,5 +1,5 @@
-// Command clouds serves, over the bridge, the clouds of the bridge's tests: k8s.io/cloud-provider/fake and the shapes. `clouds file` changes the state of a
-// cloud from outside.
+// Command clouds serves, over the bridge, the clouds of tests: k8s.io/cloud-provider/fake, the shapes, and the adapter of the contract. `clouds file`
+// changes the state of a cloud from outside, and `clouds go-ccm` is upstream's cloud-controller-manager with one of them.
 package main
 
 import (

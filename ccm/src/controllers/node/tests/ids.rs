@@ -1,4 +1,4 @@
-//! No Node gets the provider ID of another Node (▲L6).
+//! No Node gets a provider ID that another Node keeps (▲L6).
 
 use super::super::testing::Fault;
 use super::*;

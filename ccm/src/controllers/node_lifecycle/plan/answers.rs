@@ -17,8 +17,8 @@ use crate::core::is_ready;
 use crate::planted::planted;
 use crate::provider::CallErrorCode;
 
-/// An ABSENT to an older question does not count. In deadlines of a lookup: the calls about a batch,
-/// a part of it, and a witness may each take one.
+/// An ABSENT to an older question does not count. In deadlines of a lookup: the calls about a
+/// batch, a part of it, and a witness may each take one.
 pub(super) const OLDEST_ANSWER: u32 = 3;
 
 /// Whether this is an ABSENT that needs a witness.
@@ -144,7 +144,7 @@ pub(super) struct Absence {
     pub(super) sent: bool,
 }
 
-/// The last answer about a Node that is not Ready.
+/// The last answer of a valid pass about a Node that is not Ready.
 #[derive(Debug)]
 pub(super) struct Known {
     /// `Unspecified`: the lookup failed, or the state is unknown.

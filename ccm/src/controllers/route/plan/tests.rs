@@ -44,8 +44,8 @@ fn addresses(text: &str) -> Vec<api::NodeAddress> {
 }
 
 /// Parses `name cidr target [addresses] [foreign|unmarked]`. Target: `>n` by name and provider ID,
-/// `=n` by name, `#id` by provider ID, `@ip` next hop, `!` a blackhole without a target, `!>n` a
-/// blackhole that names a Node.
+/// `=n` by name, `#id` by provider ID, `@ip` next hop, `-` none, `!` a blackhole without a target,
+/// `!>n` a blackhole that names a Node.
 fn route(text: &str) -> api::Route {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (blackhole, target) = match words[2].strip_prefix('!') {

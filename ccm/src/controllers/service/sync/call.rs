@@ -21,13 +21,13 @@ use crate::provider::{CallError, CallId, service_view};
 use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
-/// If a write of an answer fails and the answer's delay is shorter than this, the retry of the
-/// failed write replaces the delay.
+/// If a write of an answer fails without a conflict and the answer's delay is shorter than this,
+/// the retry of the failed write replaces the delay.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// The least delay after an unfinished call that made the ccm write, if the call before it was
-/// unfinished too. A shorter delay of the answer is raised to this. The queue's backoff needs no
-/// such limit, because it grows.
+/// The least delay after an unfinished call that made the ccm write, if the Service was pending or
+/// had failures before the call too. A shorter delay of the answer is raised to this. The queue's
+/// backoff needs no such limit, because it grows.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
 /// After conflicts, the ccm repeats a write of an answer at most this many times, each time with
@@ -89,7 +89,8 @@ impl Run<'_> {
     }
 
     /// Writes what an answer asks for, and updates the record. Returns when the Service is
-    /// reconciled again. `None`: at once. `unfinished`: the call before did not finish.
+    /// reconciled again. `None`: at once. `unfinished`: before the call, the Service was pending or
+    /// had failures.
     async fn answered(
         &mut self,
         call: &Call<'_>,

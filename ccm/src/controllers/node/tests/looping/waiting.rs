@@ -1,4 +1,5 @@
-//! What the event of a Node says while the Node waits (▲N13).
+//! What the event of a Node says while the Node waits (▲N13), and how long lookups that hang delay
+//! other Nodes (▲M10).
 
 use super::*;
 use crate::controllers::node::testing::Fault;
@@ -46,7 +47,7 @@ async fn n13_a_node_that_comes_back_after_unmanaged_is_told_what_it_waits_for() 
     looping.stop().await;
 }
 
-/// Half of the places stay free for new Nodes.
+/// The Nodes that are known to hang take one of the four places.
 #[tokio::test(start_paused = true)]
 async fn m10_nodes_whose_lookups_hang_leave_places_to_a_new_node() {
     let cloud = Cloud::new();

@@ -22,7 +22,7 @@ fn s1_a_class_is_written_down_before_it_vanishes() {
     assert_eq!(next_step(&left, None, None, &not_default), Step::Delete);
 }
 
-/// A Service with our finalizer that has another class now. `before` is the class in its
+/// A Service with our finalizer and a class that we do not serve. `before` is the class in its
 /// annotation.
 fn returned(before: Option<&str>, handle: Option<&str>) -> Service {
     let mut service = classed(with_status(held()), "other.io/lb");

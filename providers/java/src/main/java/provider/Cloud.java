@@ -116,7 +116,7 @@ final class Cloud {
     }
   }
 
-  /** One operation that asks the cloud, unless the last one was at most maxAgeMs ago. */
+  /** One operation that asks the cloud, unless it was read at most maxAgeMs ago. */
   State read(long maxAgeMs) throws Fail, InterruptedException {
     synchronized (this) {
       if (maxAgeMs > 0 && learnedAt != 0 && System.nanoTime() - learnedAt <= TimeUnit.MILLISECONDS.toNanos(maxAgeMs)) return state;
