@@ -241,7 +241,7 @@ impl ApiServer {
             .filter(|body| body["spec"]["holderIdentity"] == **identity)
             .and_then(|lease| lease["metadata"]["name"].as_str())
             .map(str::to_owned);
-        let fault = self.inner.faults.api(&site);
+        let fault = self.inner.faults.api(&site, identity);
         self.connected(identity).await;
         sleep(self.latency(identity, &asked)).await;
         match fault {

@@ -154,12 +154,6 @@ impl Checker {
         self.inner().calls.is_any_under_way()
     }
 
-    /// The last process to acquire the ccm's Lease.
-    #[must_use]
-    pub fn leader(&self) -> Option<String> {
-        self.inner().leases.leader(LEASE).map(str::to_owned)
-    }
-
     /// How often the leader of a Lease changed.
     #[must_use]
     pub fn terms(&self) -> u64 {

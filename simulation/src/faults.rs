@@ -38,7 +38,7 @@ impl ApiFault {
     }
 }
 
-/// A leader that is to die after the effect of its request dies this long after it sent the
+/// A process that is to die after the effect of its request dies this long after it sent the
 /// request: later than the API server's longest latency. A call of the provider takes effect after
 /// the time that each operation of the cloud takes.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
@@ -57,7 +57,7 @@ struct Inner {
     /// The time that each operation of the cloud takes.
     slow: Duration,
     state: Mutex<State>,
-    /// Notified when a leader should die.
+    /// Notified when a process should die.
     death: Notify,
     /// Notified when a step happens.
     happens: Notify,
@@ -75,8 +75,8 @@ struct State {
     hit: BTreeMap<(String, String), u64>,
     /// When the API server stops being slow, and the delay of each request until then.
     slow: Option<(Instant, Duration)>,
-    /// When leaders should die, the next time first.
-    deaths: VecDeque<Instant>,
+    /// When processes should die, and their identities. The next one is first.
+    deaths: VecDeque<(Instant, Arc<str>)>,
     /// The steps that should happen now.
     happening: VecDeque<Step>,
     /// Until when the Lease was last out of a leader's reach.
@@ -189,10 +189,10 @@ impl Faults {
         Some(strike.wrong)
     }
 
-    fn dies(&self, at: Instant) {
+    fn dies(&self, at: Instant, identity: &Arc<str>) {
         let mut state = self.state();
-        let place = state.deaths.partition_point(|other| *other <= at);
-        state.deaths.insert(place, at);
+        let place = state.deaths.partition_point(|(other, _)| *other <= at);
+        state.deaths.insert(place, (at, Arc::clone(identity)));
         drop(state);
         self.0.death.notify_one();
     }
@@ -213,15 +213,16 @@ impl Faults {
         }
     }
 
-    pub(crate) fn api(&self, site: &str) -> Option<ApiFault> {
+    /// The fault of this request, which the process with this identity sent.
+    pub(crate) fn api(&self, site: &str, identity: &Arc<str>) -> Option<ApiFault> {
         let fault = match self.strike(site) {
             Some(Wrong::Api(fault)) => Some(fault),
             Some(Wrong::Dies { after: false }) => {
-                self.dies(Instant::now());
+                self.dies(Instant::now(), identity);
                 Some(ApiFault::Broken)
             }
             Some(Wrong::Dies { after: true }) => {
-                self.dies(Instant::now() + DIES_WITHIN);
+                self.dies(Instant::now() + DIES_WITHIN, identity);
                 Some(ApiFault::Lost)
             }
             Some(Wrong::Meanwhile(steps)) => {
@@ -268,8 +269,8 @@ impl Faults {
         }
     }
 
-    /// The fault of this call of the provider.
-    pub(crate) fn rpc(&self, rpc: &str) -> Option<Fault> {
+    /// The fault of this call of the provider, which the process with this identity sent.
+    pub(crate) fn rpc(&self, rpc: &str, identity: &Arc<str>) -> Option<Fault> {
         match self.strike(rpc)? {
             Wrong::Rpc(fault) => Some(*fault),
             Wrong::Dies { after } => {
@@ -278,7 +279,7 @@ impl Faults {
                 } else {
                     Duration::ZERO
                 };
-                self.dies(Instant::now() + within);
+                self.dies(Instant::now() + within, identity);
                 None
             }
             Wrong::Meanwhile(steps) => {
@@ -289,10 +290,10 @@ impl Faults {
         }
     }
 
-    /// Returns when the leader should die.
-    pub async fn death(&self) {
+    /// Returns the identity of a process when it should die.
+    pub async fn death(&self) -> Arc<str> {
         loop {
-            let due = self.state().deaths.front().copied();
+            let due = self.state().deaths.front().map(|(at, _)| *at);
             match due {
                 Some(at) => {
                     tokio::select! {
@@ -300,8 +301,9 @@ impl Faults {
                         // An earlier death may have been added.
                         () = self.0.death.notified() => {}
                         () = sleep_until(at) => {
-                            if self.state().deaths.pop_front().is_some() {
-                                return;
+                            let first = self.state().deaths.pop_front();
+                            if let Some((_, identity)) = first {
+                                return identity;
                             }
                         }
                     }

@@ -183,7 +183,7 @@ pub enum Wrong {
     Api(ApiFault),
     /// The fault of a call of the provider.
     Rpc(Box<Fault>),
-    /// The leader dies: before the effect of its request, or after it.
+    /// The sender dies: before the effect of its request, or after it.
     Dies {
         /// Whether the effect comes first.
         after: bool,
@@ -213,8 +213,8 @@ impl Wrong {
                 Some(failure) => format!("{} {}", fault.kind, failure.code),
                 None => fault.kind.to_string(),
             },
-            Self::Dies { after: false } => "the leader dies before".to_owned(),
-            Self::Dies { after: true } => "the leader dies after".to_owned(),
+            Self::Dies { after: false } => "the sender dies before".to_owned(),
+            Self::Dies { after: true } => "the sender dies after".to_owned(),
             Self::Meanwhile(_) => "something happens meanwhile".to_owned(),
         }
     }

@@ -187,7 +187,7 @@ impl Provider {
                 let call = inner
                     .checker
                     .call(&identity, connection, &rpc, timeout(&request));
-                if inner.strike(&rpc) {
+                if inner.strike(&rpc, &identity) {
                     // A provider that shuts down does not finish a hanging call.
                     call
                 } else {
@@ -236,8 +236,8 @@ impl Provider {
 
 impl Inner {
     /// Applies the planned fault of this call. Returns whether the call hangs.
-    fn strike(&self, rpc: &str) -> bool {
-        let Some(fault) = self.faults.rpc(rpc) else {
+    fn strike(&self, rpc: &str, identity: &Arc<str>) -> bool {
+        let Some(fault) = self.faults.rpc(rpc, identity) else {
             return false;
         };
         self.trace.note(format!("{rpc} goes wrong: {fault:?}"));

@@ -319,8 +319,8 @@ impl Run {
                     self.after(Duration::from_secs(3), After::StartProvider);
                     continue;
                 }
-                () = self.faults.death() => {
-                    self.kill_leader();
+                identity = self.faults.death() => {
+                    self.kill_sender(&identity);
                     continue;
                 }
                 step = self.faults.happens() => {

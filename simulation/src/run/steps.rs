@@ -362,12 +362,11 @@ impl Run {
         process.task.abort();
     }
 
-    /// Kills the leader, as a planned fault asks for.
-    pub(super) fn kill_leader(&self) {
-        let leader = self.checker.leader();
+    /// Kills the process that sent a request, as a planned fault asks for.
+    pub(super) fn kill_sender(&self, identity: &Arc<str>) {
         let mut all = self.processes.iter();
-        if let Some(place) = all.position(|one| Some(&*one.identity) == leader.as_deref()) {
-            self.trace.note("the leader dies");
+        if let Some(place) = all.position(|one| one.identity == *identity) {
+            self.trace.note(format_args!("{identity} dies"));
             self.kill(place);
         }
     }
