@@ -39,12 +39,11 @@ class Changes:
     async def after(self, token: str) -> AsyncIterator[pb.WatchChangesResponse]:
         """Yields all hints after this token (from now on if it is empty), until the provider shuts down. If it does not know the token, or no longer has all of these hints, it yields a `resync` (PROV-5)."""
         last: int | None = self._number if not token else self._number_of(token)
-        if last is not None:
+        if not self._lacks_hints_after(last):
             # Before the first change, it sends the point from which it reports changes (PROV-21).
             yield pb.WatchChangesResponse(resume_token=f"{self.boot_id}/{last}")
         while not self.closing.is_set():
-            oldest = self._hints[0][0] if self._hints else self._number + 1
-            if last is None or last + 1 < oldest:
+            if self._lacks_hints_after(last):
                 last = self._number
                 yield pb.WatchChangesResponse(resume_token=f"{self.boot_id}/{last}", resync=pb.Resync())
             for number, hint in list(self._hints):
@@ -58,6 +57,10 @@ class Changes:
                     self.cloud.look()
                 except CloudError:
                     pass  # No hint can be sent without the cloud. The callers of other RPCs get the error.
+
+    def _lacks_hints_after(self, last: int | None) -> bool:
+        oldest = self._hints[0][0] if self._hints else self._number + 1
+        return last is None or last + 1 < oldest
 
     def _number_of(self, token: str) -> int | None:
         boot_id, _, number = token.partition("/")

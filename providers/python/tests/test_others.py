@@ -105,6 +105,14 @@ async def test_hints_tell_what_others_changed_and_unknown_tokens_are_a_resync(ou
     bookmark = await asyncio.wait_for(resumed.read(), 20)
     assert bookmark.resume_token == first.resume_token and bookmark.WhichOneof("change") is None
     assert await asyncio.wait_for(resumed.read(), 20) == second
+    # The provider keeps 1,024 hints. If it no longer has all that a stream lacks, the resync comes first and is the bookmark.
+    many = [instance(f"many-{number}") for number in range(1_100)]
+    ours.edit(lambda content: content["instances"].extend(many))
+    behind = await asyncio.wait_for(unknown.read(), 20)
+    assert behind.HasField("resync")
+    late = watch(first.resume_token)
+    assert await asyncio.wait_for(late.read(), 20) == behind
+    late.cancel()
     # At shutdown the stream ends with status OK.
     ours.stop.set()
     assert await asyncio.wait_for(unknown.read(), 20) is grpc.aio.EOF
