@@ -285,7 +285,7 @@ class LoadBalancers(load_balancer_pb2_grpc.LoadBalancerServiceServicer):
                 write = Write(line, load_balancers={lb["handle"]: lb}, last_number=number)
             response = pb.EnsureLoadBalancerResponse(handle=lb["handle"])
             left = lb.get("ready_at_ms", 0) - state.now_ms()
-            if settings.provisioning_ms and left > 0:
+            if left > 0:
                 response.pending.CopyFrom(pending("the load balancer is being made", left))
             else:
                 response.ready.status.CopyFrom(status_of(lb))
