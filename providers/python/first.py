@@ -51,9 +51,10 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
         if len(names) > 100 or "" in names or len(set(names)) < len(names):  # CORE-20; 100 is the default of max_batch.
             return instance.LookupInstancesResponse(failed=failure("INVALID", "the request has over 100 Nodes, one twice, or one without a name"))
         try:
-            lines = [line.split(",") for line in self.file.read_text().splitlines()]
-        except OSError as error:  # Never a gRPC status, never ABSENT (CORE-4, INST-1).
-            return instance.LookupInstancesResponse(failed=failure("UNAVAILABLE", f"{self.file} cannot be read: {error.strerror}"))
+            text = self.file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:  # Never a gRPC status, never ABSENT (CORE-4, INST-1).
+            return instance.LookupInstancesResponse(failed=failure("UNAVAILABLE", f"{self.file} cannot be read: {error}"))
+        lines = [line.split(",") for line in text.splitlines()]
         machines = {f"machines://{line[0]}": line for line in lines if len(line) == 4}
         results = [self.result(node, machines) for node in request.nodes]
         return instance.LookupInstancesResponse(results=results)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudprovider.v1alpha1 import instance_pb2, provider_pb2, types_pb2
+from first import Machines
+
 PROGRAM = Path(__file__).parent.parent / "first.py"
 
 
@@ -23,6 +26,23 @@ def test_ctrl_c_ends_it_quietly_and_removes_its_socket(tmp_path, number):
     _, said = started.communicate(timeout=60)
     assert (started.returncode, said) == (0, "")
     assert list(path.parent.iterdir()) == []
+
+
+async def lookup(file, *names):
+    machines, cluster = Machines(file), types_pb2.ClusterRef(owner_id="us")
+    await machines.Initialize(provider_pb2.InitializeRequest(cluster=cluster), None)
+    nodes = [types_pb2.NodeView(name=name) for name in names]
+    return await machines.LookupInstances(instance_pb2.LookupInstancesRequest(cluster=cluster, nodes=nodes), None)
+
+
+@pytest.mark.parametrize("content", [None, "größe,10.0.0.1,8-cores,rack-a".encode("latin-1")])
+async def test_a_file_that_cannot_be_read_is_unavailable(tmp_path, content):
+    """CORE-4, INST-1."""
+    file = tmp_path / "machines.csv"
+    if content:
+        file.write_bytes(content)
+    failed = (await lookup(file, "a")).failed
+    assert failed.code == types_pb2.FAILURE_CODE_UNAVAILABLE and str(file) in failed.message
 
 
 def test_a_wrong_command_line_is_told_in_one_line():
