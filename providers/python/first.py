@@ -54,7 +54,7 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
             text = self.file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:  # Never a gRPC status, never ABSENT (CORE-4, INST-1).
             return instance.LookupInstancesResponse(failed=failure("UNAVAILABLE", f"{self.file} cannot be read: {error}"))
-        lines = [line.split(",") for line in text.splitlines()]
+        lines = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
         machines = {f"machines://{line[0]}": line for line in lines if len(line) == 4}
         results = [self.result(node, machines) for node in request.nodes]
         return instance.LookupInstancesResponse(results=results)

@@ -35,7 +35,11 @@ func (m machines) LookupInstance(_ context.Context, _ *sdk.Call, node sdk.Node, 
 		name = strings.TrimPrefix(node.ProviderID, prefix)
 	}
 	for line := range strings.Lines(string(text)) {
-		if fields := strings.Split(strings.TrimSpace(line), ","); len(fields) == 4 && fields[0] == name {
+		fields := strings.Split(line, ",")
+		for at := range fields {
+			fields[at] = strings.TrimSpace(fields[at])
+		}
+		if len(fields) == 4 && fields[0] == name {
 			return sdk.Instance{
 				State:      sdk.InstancePresent,
 				ProviderID: prefix + name,

@@ -57,6 +57,17 @@ func TestAMachineIsFoundByItsProviderIDAndElseByName(t *testing.T) {
 	}
 }
 
+func TestSpacesAroundAFieldDoNotCount(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "machines.csv")
+	if err := os.WriteFile(file, []byte(" a , 10.0.0.1,8-cores , rack-a\r\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	found, err := machines{file}.LookupInstance(t.Context(), &sdk.Call{}, sdk.Node{Name: "a"}, sdk.InstanceQuery{})
+	if err != nil || found.Type != "8-cores" || found.Zone != "rack-a" || len(found.Addresses) != 1 || found.Addresses[0].Address != "10.0.0.1" {
+		t.Errorf("%+v (%v); right would be 8-cores in rack-a at 10.0.0.1", found, err)
+	}
+}
+
 func TestSignalsEndItQuietlyAndRemoveItsSocket(t *testing.T) {
 	for _, number := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(number.String(), func(t *testing.T) {

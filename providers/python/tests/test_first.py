@@ -45,6 +45,12 @@ async def test_a_file_that_cannot_be_read_is_unavailable(tmp_path, content):
     assert failed.code == types_pb2.FAILURE_CODE_UNAVAILABLE and str(file) in failed.message
 
 
+async def test_spaces_around_a_field_do_not_count(tmp_path):
+    (tmp_path / "machines.csv").write_text(" a , 10.0.0.1,8-cores , rack-a\r\n")
+    [found] = [result.found for result in (await lookup(tmp_path / "machines.csv", "a")).results]
+    assert (found.provider_id, found.addresses[0].address, found.instance_type, found.zone) == ("machines://a", "10.0.0.1", "8-cores", "rack-a")
+
+
 def test_a_wrong_command_line_is_told_in_one_line():
     for arguments, words in [([], "usage"), (["machines.csv", "p.sock"], "use one like unix:///")]:
         ended = subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60)
