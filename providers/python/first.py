@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import re
 import signal
 import sys
 import uuid
@@ -17,6 +18,8 @@ from cloudprovider.v1alpha1 import instance_pb2_grpc, provider_pb2_grpc
 from cloudprovider.v1alpha1 import provider_pb2 as provider
 from cloudprovider.v1alpha1 import types_pb2 as types
 from socket_file import SocketError, SocketFile
+
+LABEL_VALUE = re.compile("[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 
 class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.InstanceServiceServicer):
@@ -70,7 +73,11 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
         _, address, machine, zone = machines[known]
         result.found.state = instance.INSTANCE_STATE_PRESENT
         result.found.provider_id = known
-        result.found.instance_type, result.found.zone = machine, zone
+        for field, value in (("instance_type", machine), ("zone", zone)):
+            if LABEL_VALUE.fullmatch(value):
+                setattr(result.found, field, value)
+            else:  # The contract cannot express it (INST-15).
+                print(f"{known}: {field} {value!r} is no label value and is left out", file=sys.stderr)
         result.found.addresses.add(type=types.NODE_ADDRESS_TYPE_INTERNAL_IP, address=address)
         return result
 

@@ -51,6 +51,14 @@ async def test_spaces_around_a_field_do_not_count(tmp_path):
     assert (found.provider_id, found.addresses[0].address, found.instance_type, found.zone) == ("machines://a", "10.0.0.1", "8-cores", "rack-a")
 
 
+async def test_a_type_or_zone_that_is_no_label_value_is_left_out(tmp_path, capsys):
+    """INST-15: the instance keeps its other facts."""
+    (tmp_path / "machines.csv").write_text("a,10.0.0.1,8 cores,")
+    [found] = [result.found for result in (await lookup(tmp_path / "machines.csv", "a")).results]
+    assert found.addresses[0].address == "10.0.0.1" and not found.HasField("instance_type") and not found.HasField("zone")
+    assert "instance_type '8 cores'" in capsys.readouterr().err
+
+
 def test_a_wrong_command_line_is_told_in_one_line():
     for arguments, words in [([], "usage"), (["machines.csv", "p.sock"], "use one like unix:///")]:
         ended = subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60)
