@@ -99,7 +99,8 @@ pub trait ListLoadBalancers: Send + Sync {
 /// The capabilities of the load balancer service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerOptions {
-    /// The values of `spec.loadBalancerClass` that this provider serves.
+    /// The values of `spec.loadBalancerClass` that this provider serves: at most 64, none twice,
+    /// and none of them `default`. Each has 1 to 253 ASCII letters, digits and `._:/@+-`.
     pub classes: Vec<String>,
     /// Whether this provider also serves Services without a class. `true` by default.
     pub default_class: bool,

@@ -1,5 +1,6 @@
 //! A provider's identity, its services and its health.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -117,7 +118,7 @@ pub trait Provider: Send + Sync + 'static {
 pub struct ProviderInfo {
     /// The cloud's short name: lower-case letters, digits and dashes, at most 63 bytes.
     pub name: String,
-    /// The provider's own version.
+    /// The provider's own version; never empty.
     pub version: String,
     /// The prefixes of its provider IDs, for example `aws://`. At least one if instances are
     /// offered, and at most 16 of at most 253 bytes. Each contains `://`; the characters are ASCII
@@ -155,8 +156,9 @@ impl ProviderInfo {
         self
     }
 
-    /// The first error in the name and the prefixes. If there is one, the server does not start.
-    pub(crate) fn fault(&self, offers_instances: bool) -> Option<String> {
+    /// The first error in the name, the version, the prefixes, or the classes of load balancers
+    /// that the provider offers. If there is one, the server does not start.
+    pub(crate) fn fault(&self, offers_instances: bool, classes: &[String]) -> Option<String> {
         let name_ok = !self.name.is_empty()
             && self.name.len() <= 63
             && self
@@ -168,6 +170,11 @@ impl ProviderInfo {
                 "the provider's name {:?} is not 1 to 63 lower-case letters, digits and dashes",
                 self.name
             ));
+        }
+        if self.version.is_empty() {
+            return Some(
+                "the provider's version \"\" is empty; right would be one such as \"1.2.3\"".into(),
+            );
         }
         if offers_instances && self.provider_id_prefixes.is_empty() {
             return Some(
@@ -183,27 +190,59 @@ impl ProviderInfo {
         self.provider_id_prefixes
             .iter()
             .find_map(|prefix| prefix_fault(prefix))
+            .or_else(|| classes_fault(classes))
     }
 }
 
 /// The error in a prefix of provider IDs (PROV-8). The controller refuses a provider with such a
 /// prefix.
 fn prefix_fault(prefix: &str) -> Option<String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
-    let wrong = if prefix.is_empty() {
-        "is empty"
-    } else if prefix.len() > 253 {
-        "is longer than 253 bytes"
-    } else if !prefix.contains("://") {
-        "does not contain ://"
-    } else if !prefix.bytes().all(allowed) {
-        "has characters other than ASCII letters, digits and ._:/@+-"
-    } else {
-        return None;
-    };
+    let no_scheme = || (!prefix.contains("://")).then_some("does not contain ://");
+    let wrong = claim_fault(prefix).or_else(no_scheme)?;
     Some(format!(
         "the provider_id_prefix {prefix:?} {wrong}; right would be one such as \"mycloud://\" (PROV-8)"
     ))
+}
+
+/// The first error in the classes of load balancers. The contract forbids such classes, and the
+/// controller refuses the provider because of most of them.
+fn classes_fault(classes: &[String]) -> Option<String> {
+    const MOST: usize = 64;
+    if classes.len() > MOST {
+        return Some(format!(
+            "LoadBalancerOptions::classes has {} classes; right would be at most {MOST}",
+            classes.len()
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    classes.iter().find_map(|class| {
+        let wrong = if let Some(wrong) = claim_fault(class) {
+            wrong
+        } else if class == "default" {
+            "stands for Services without a class, which default_class is for"
+        } else if !seen.insert(class) {
+            "is there twice"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "the class {class:?} in LoadBalancerOptions::classes {wrong}; right would be names such as \"mycloud.example/lb\", each once"
+        ))
+    })
+}
+
+/// The error that a prefix of provider IDs and a class can both have (PROV-8).
+fn claim_fault(text: &str) -> Option<&'static str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
+    if text.is_empty() {
+        Some("is empty")
+    } else if text.len() > 253 {
+        Some("is longer than 253 bytes")
+    } else if !text.bytes().all(allowed) {
+        Some("has characters other than ASCII letters, digits and ._:/@+-")
+    } else {
+        None
+    }
 }
 
 /// Request of [`Provider::initialize`]. [`Call::cluster`] names the cluster, and
@@ -341,7 +380,7 @@ mod tests {
     fn a_prefix_that_the_controller_would_refuse_is_named_at_the_start() {
         let fault = |prefix: &str| {
             let info = ProviderInfo::new("mycloud", "1").provider_id_prefix(prefix);
-            info.fault(true)
+            info.fault(true, &[])
         };
         for good in ["aws://", "mycloud://zone_1.a/@+-"] {
             assert_eq!(fault(good), None);
@@ -359,5 +398,43 @@ mod tests {
             assert!(said.starts_with(&expected), "{said}");
             assert!(said.contains("right would be"), "{said}");
         }
+    }
+
+    #[test]
+    fn an_empty_version_is_named_at_the_start() {
+        let said = ProviderInfo::new("mycloud", "").fault(false, &[]).unwrap();
+        for word in ["version", "\"\"", "right would be"] {
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
+    /// PROV-8, PROV-10.
+    #[test]
+    fn a_class_that_the_contract_forbids_is_named_at_the_start() {
+        let fault = |classes: &[String]| ProviderInfo::new("mycloud", "1").fault(false, classes);
+        let most: Vec<String> = (0..64)
+            .map(|number| format!("a.example/{number}"))
+            .collect();
+        for good in [&[][..], &most, &["Default".into(), "c".repeat(253)]] {
+            assert_eq!(fault(good), None);
+        }
+        let long = "c".repeat(254);
+        for (class, wrong) in [
+            ("", "is empty"),
+            (long.as_str(), "is longer than 253 bytes"),
+            ("a b", "has characters other than"),
+            ("default", "stands for Services without a class"),
+            ("a.example/lb", "is there twice"),
+        ] {
+            let said = fault(&["a.example/lb".into(), class.into()]).unwrap();
+            let expected = format!("the class {class:?} in LoadBalancerOptions::classes {wrong}");
+            assert!(said.starts_with(&expected), "{said}");
+            assert!(said.contains("right would be"), "{said}");
+        }
+        let said = fault(&[most, vec!["one more".into()]].concat()).unwrap();
+        assert!(
+            said.contains("has 65 classes; right would be at most 64"),
+            "{said}"
+        );
     }
 }

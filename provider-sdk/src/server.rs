@@ -281,7 +281,9 @@ impl Server {
     async fn build(self) -> Result<Services, ServeError> {
         let provider = &self.provider;
         let info = provider.info();
-        if let Some(fault) = info.fault(provider.instances().is_some()) {
+        let balancers = provider.load_balancers();
+        let classes = balancers.map_or_else(Vec::new, |balancers| balancers.options().classes);
+        if let Some(fault) = info.fault(provider.instances().is_some(), &classes) {
             return Err(ServeError::Provider(fault));
         }
         let core = Arc::new(Core::new(Arc::clone(provider), self.max_message_bytes));

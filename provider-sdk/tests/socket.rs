@@ -226,6 +226,13 @@ async fn a_wrong_description_of_the_provider_is_refused_at_the_start() {
         "{error}"
     );
     assert!(!path.exists());
+
+    let mut cloud = Cloud::new();
+    cloud.classes.push("default".into());
+    let server = Server::new(cloud).endpoint(endpoint(&path));
+    let served = soon("the refusal", server.serve(std::future::pending()));
+    let error = served.await.unwrap_err().to_string();
+    assert!(error.contains("the class \"default\""), "{error}");
 }
 
 /// The next test runs this one in a process of its own, as another user.

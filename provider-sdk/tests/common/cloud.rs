@@ -50,6 +50,8 @@ pub(crate) struct Cloud {
     pub(crate) journal: Journal,
     /// A gated method waits for a permit of this semaphore.
     pub(crate) gate: Arc<Semaphore>,
+    /// The classes of load balancers that it serves.
+    pub(crate) classes: Vec<String>,
 }
 
 impl Cloud {
@@ -57,6 +59,7 @@ impl Cloud {
         Self {
             journal: Journal::new(),
             gate: Arc::new(Semaphore::new(0)),
+            classes: vec!["test/lb".into()],
         }
     }
 
@@ -245,7 +248,7 @@ impl LoadBalancers for Cloud {
 
     fn options(&self) -> LoadBalancerOptions {
         LoadBalancerOptions {
-            classes: vec!["test/lb".into()],
+            classes: self.classes.clone(),
             in_sync: true,
             features: vec![ServiceFeature::Udp],
             ..LoadBalancerOptions::default()
