@@ -123,7 +123,7 @@ impl LoadBalancerStatus {
 }
 
 /// One address of a load balancer. At least one of `ip` and `hostname` is set. `ip` parses as an
-/// address, and `hostname` has at most 253 bytes.
+/// address, and `hostname` is a DNS name in lower case of at most 253 bytes (LB-19).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ingress {
     /// An IPv4 or IPv6 address.

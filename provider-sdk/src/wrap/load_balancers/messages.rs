@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as pb;
 
 use crate::wrap::convert;
-use crate::wrap::limits::{ID_BYTES, NAME_BYTES, at_most, fits, is_ip};
+use crate::wrap::limits::{ID_BYTES, NAME_BYTES, at_most, fits, is_dns_name, is_ip};
 use crate::{
     Failure, Ingress, IpMode, ListedLoadBalancer, LoadBalancer, LoadBalancerStatus, Node,
     PortStatus, Presence, Service, ServicePort,
@@ -70,7 +70,7 @@ pub(super) fn status_to(status: LoadBalancerStatus) -> Result<pb::LoadBalancerSt
             is_ip("the status address", ip)?;
         }
         if let Some(hostname) = &point.hostname {
-            fits("the status host name", hostname, NAME_BYTES)?;
+            is_host_name("the status host name", hostname)?;
         }
         Ok(pb::LoadBalancerIngress {
             ip: point.ip,
@@ -95,6 +95,18 @@ pub(super) fn status_to(status: LoadBalancerStatus) -> Result<pb::LoadBalancerSt
     };
     let ingress: Result<Vec<_>, _> = status.ingress.into_iter().map(ingress).collect();
     Ok(pb::LoadBalancerStatus { ingress: ingress? })
+}
+
+/// Checks that the Kubernetes API takes `value` as the host name of a load balancer (LB-19).
+fn is_host_name(what: &str, value: &str) -> Result<(), String> {
+    is_dns_name(what, value)?;
+    if value.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Err(format!("{what} {value:?} is not in lower case"));
+    }
+    if is_ip(what, value).is_ok() {
+        return Err(format!("{what} {value:?} is an IP address"));
+    }
+    Ok(())
 }
 
 fn status_from(status: pb::LoadBalancerStatus) -> LoadBalancerStatus {
@@ -192,4 +204,29 @@ pub(super) fn service_from(service: Option<pb::ServiceView>) -> Result<Service, 
         publish_not_ready_addresses: service.publish_not_ready_addresses,
         status: service.status.map(status_from).unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LB-19: the controller refuses the whole answer because of such a name.
+    #[test]
+    fn a_host_name_that_kubernetes_refuses_is_a_fault() {
+        let judged = |name: &str| status_to(LoadBalancerStatus::hostname(name)).map(drop);
+        for good in ["a", "lb-1.example.com", "1.2.3.example"] {
+            assert_eq!(judged(good), Ok(()), "{good}");
+        }
+        for (bad, wrong) in [
+            ("", "is empty"),
+            ("a_b.example", "is not a DNS name"),
+            ("a.example.", "is not a DNS name"),
+            ("*.example.com", "is not a DNS name"),
+            ("LB-1.example.com", "is not in lower case"),
+            ("192.0.2.1", "is an IP address"),
+        ] {
+            let said = judged(bad).unwrap_err();
+            assert!(said.contains(wrong), "{bad}: {said}");
+        }
+    }
 }
