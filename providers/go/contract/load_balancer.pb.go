@@ -2139,9 +2139,10 @@ func (*DeleteLoadBalancerResponse_Retained) isDeleteLoadBalancerResponse_Outcome
 func (*DeleteLoadBalancerResponse_HandledElsewhere) isDeleteLoadBalancerResponse_Outcome() {}
 
 // The provider keeps the load balancer on purpose. The controller removes its finalizer from the
-// Service and records a Warning event. If ListLoadBalancers still lists the load balancer for this
-// Service, the controller later counts it as orphaned. It then deletes the load balancer if the
-// operator asked for that with `--orphaned-load-balancers=delete`.
+// Service and records a Warning event. If ListLoadBalancers still lists the load balancer when the
+// Service is gone, the controller counts it as orphaned (except with
+// `--orphaned-load-balancers=ignore`). It then deletes the load balancer if the operator asked for
+// that with `--orphaned-load-balancers=delete`.
 type Retained struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reason, for people. At most 1,024 bytes.

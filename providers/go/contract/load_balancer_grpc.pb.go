@@ -45,7 +45,8 @@ const (
 // 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
 // pending or failed answer. While the Service exists, the controller stores the handle before its
 // next call for the Service. It sends the handle with each later call, unless the call has
-// `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one.
+// `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one until Delete
+// is `done`.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
 // a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN in
@@ -350,7 +351,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
 // pending or failed answer. While the Service exists, the controller stores the handle before its
 // next call for the Service. It sends the handle with each later call, unless the call has
-// `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one.
+// `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one until Delete
+// is `done`.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
 // a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN in

@@ -303,7 +303,7 @@ type GetProviderInfoResponse struct {
 	// PROV-8: Every provider ID that the provider hands out MUST begin with one of the prefixes. A
 	// prefix MUST contain `://`; its characters are ASCII letters, digits and `._:/@+-`. The
 	// controller records the prefixes that the provider first states in a cloud scope. It serves a
-	// later prefix only if the operator allows it.
+	// later prefix that begins with none of these only if the operator allows it.
 	ProviderIdPrefixes []string `protobuf:"bytes,6,rep,name=provider_id_prefixes,json=providerIdPrefixes,proto3" json:"provider_id_prefixes,omitempty"`
 	// The largest request in bytes that the provider accepts. The controller splits its batches
 	// accordingly. 4 MiB if absent; at least 64 KiB.
@@ -626,9 +626,9 @@ type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
 	// must not state the same class. At most 64 classes of 1 to 253 bytes, none twice, and none with
-	// the name `default`. The characters are those of PROV-8. If the provider later adds a class, or begins to serve Services without a
-	// class, the controller serves these Services only if the operator allows it, as with prefixes
-	// (PROV-8).
+	// the name `default`. The characters are those of PROV-8. If the provider later adds a class, or
+	// begins to serve Services without a class, the controller serves these Services only if the
+	// operator allows it (PROV-8).
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too. Set if `classes` is empty.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`

@@ -41,8 +41,8 @@ type Route struct {
 	// In requests: identifies this route among the routes of the request. The provider does not store
 	// it. Empty in listings.
 	RouteKey string `protobuf:"bytes,1,opt,name=route_key,json=routeKey,proto3" json:"route_key,omitempty"`
-	// The cloud's name of the route, at most 253 bytes; empty in CreateRoutes. A longer name fails
-	// the listing, because a shortened name would not identify the route.
+	// The cloud's name of the route, at most 253 bytes; empty in CreateRoutes. If a name is longer,
+	// the provider fails the listing, because a shortened name would not identify the route.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// In CreateRoutes: something unique to the Node (its UID), from which the provider may make the
 	// cloud's name.

@@ -259,12 +259,12 @@ func (*GetVolumeLabelsResponse_Labels) isGetVolumeLabelsResponse_Outcome() {}
 type VolumeLabels struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Keys and values. `topology.kubernetes.io/zone` and `/region`, and the older
-	// `failure-domain.beta.kubernetes.io` keys, become node affinity too, unless the volume has node
-	// affinity for one of them, or the API server refuses the change. `__` separates several zones,
-	// as in the first cloud controllers; then any of them satisfies the affinity. The controller
-	// drops other keys in the namespaces `kubernetes.io`, `k8s.io` and `grpc-ccm.io` and in their
-	// subdomains, and invalid keys and values. If a zone or a region is invalid, it refuses the whole
-	// answer.
+	// `failure-domain.beta.kubernetes.io` keys, become node affinity too. They do not if the volume's
+	// node affinity has one of them, more than 100 terms or only empty terms, or if the API server
+	// refuses the change. `__` separates several zones, as in the first cloud controllers; then any
+	// of them satisfies the affinity. The controller drops other keys in the namespaces
+	// `kubernetes.io`, `k8s.io` and `grpc-ccm.io` and in their subdomains, and invalid keys and
+	// values. If a zone or a region is invalid, it refuses the whole answer.
 	Labels        map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
