@@ -114,6 +114,9 @@ impl Run<'_> {
             self.tell(note);
         }
         let stored = self.store(metadata.as_ref()).await;
+        // Only a patch that was applied counts. Otherwise its missing annotations would look like a
+        // user's change, and another call would follow at once.
+        let written = metadata.as_ref().filter(|_| matches!(stored, Ok(true)));
         let as_asked = matches!(
             verdict,
             Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
@@ -122,15 +125,12 @@ impl Run<'_> {
             // The result is not confirmed, so another call follows.
             Err(stop) if as_asked => return Err(stop),
             Err(stop) => Some(stop),
-            Ok(()) => None,
+            Ok(_) => None,
         };
         let mut rewritten = false;
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
             rewritten = self.write_status(call, status).await?;
         }
-        // Only a patch that was applied counts. Otherwise its missing annotations would look like a
-        // user's change.
-        let written = metadata.as_ref().filter(|_| unwritten.is_none());
         let next = self.settle(call, &verdict, written, took);
         let rewritten = unfinished && (rewritten || written.is_some());
         let now = Instant::now();
@@ -233,10 +233,11 @@ impl Run<'_> {
         Ok((answer, Some(call_id)))
     }
 
-    /// Writes the handle and the provider's annotations.
-    async fn store(&mut self, metadata: Option<&ServicePatch>) -> Result<(), Stop> {
+    /// Writes the handle and the provider's annotations. False: nothing was written, perhaps
+    /// because the Service is gone.
+    async fn store(&mut self, metadata: Option<&ServicePatch>) -> Result<bool, Stop> {
         let Some(patch) = metadata.filter(|_| !self.is_departed()) else {
-            return Ok(());
+            return Ok(false);
         };
         let mut retries = CONFLICTS;
         loop {
@@ -245,10 +246,11 @@ impl Run<'_> {
                 continue;
             }
             let what = "failed to store the load balancer's handle and annotations";
-            if self.written(now, what).await? {
+            let written = self.written(now, what).await?;
+            if written {
                 self.record().unsaved_handle = None;
             }
-            return Ok(());
+            return Ok(written);
         }
     }
 

@@ -91,6 +91,8 @@ pub(super) struct State {
     pub(super) calls: Vec<String>,
     /// The outcomes of the next Ensures. These Ensures do not change the cloud.
     pub(super) instead: VecDeque<api::ensure_load_balancer_response::Outcome>,
+    /// The answers of the next Deletes. These Deletes do not change the cloud.
+    pub(super) deletes: VecDeque<api::DeleteLoadBalancerResponse>,
     /// The failure of each Update. No Update changes the cloud then.
     pub(super) update_fails: Option<api::Failure>,
     /// Nodes that an Update cannot attach.
@@ -466,6 +468,9 @@ impl LoadBalancerService for Cloud {
             api::DeleteLoadBalancerResponse,
             api::delete_load_balancer_response::Outcome::Failed
         );
+        if let Some(answer) = self.state().deletes.pop_front() {
+            return Ok(Response::new(answer));
+        }
         self.state().balancers.remove(&service.uid);
         self.leave(fault).await?;
         Ok(Response::new(api::DeleteLoadBalancerResponse {

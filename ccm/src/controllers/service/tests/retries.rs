@@ -246,6 +246,46 @@ async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less
 }
 
 #[tokio::test(start_paused = true)]
+async fn s9_a_vanished_service_whose_deletion_gives_a_new_handle_waits_as_asked() {
+    use api::delete_load_balancer_response::Outcome;
+    let pending = api::DeleteLoadBalancerResponse {
+        outcome: Some(Outcome::Pending(api::Pending {
+            retry_after: Some(prost_types::Duration {
+                seconds: 10,
+                nanos: 0,
+            }),
+            message: "being deleted".into(),
+        })),
+        handle: Some("another".into()),
+        ..Default::default()
+    };
+    for has_handle in [true, false] {
+        let world = World::new(1).await;
+        // With annotations the provider gives no handle.
+        world.cloud.state().annotations = (!has_handle).then(api::AnnotationChanges::default);
+        world.server.put(&service());
+        world
+            .until("an address", |w| w.address("web").is_some())
+            .await;
+        let pendings = std::iter::repeat_n(pending.clone(), 10_000);
+        world.cloud.state().deletes.extend(pendings);
+        world.server.remove("web");
+        sleep(Duration::from_mins(5)).await;
+        let deletes = world.cloud.called("Delete");
+        assert!(
+            (25..=35).contains(&deletes),
+            "has a handle: {has_handle}; {deletes} Deletes"
+        );
+        world.cloud.state().deletes.clear();
+        world
+            .until("no load balancer is left", |w| {
+                w.cloud.state().balancers.is_empty()
+            })
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
     let mut world = made(1).await;
     world.provider.kill();
