@@ -1,5 +1,6 @@
 //! The shutdown of a process (CORE-17).
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
@@ -18,6 +19,8 @@ const END: Duration = Duration::from_secs(30);
 /// How long each operation of the cloud takes during the shutdown, at least.
 const SLOW: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(25);
+/// So many new connections in a row must be refused: another server may take over the socket.
+const REFUSALS: u32 = 8;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -122,10 +125,13 @@ async fn no_new(run: &Run) -> Verdict {
     let runs = !call.is_finished();
     run.target().send_term().await?;
     let path = run.target().path().to_owned();
+    let in_a_row = AtomicU32::new(0);
     let refused = run
         .eventually(SLOW * 2, || async {
+            in_a_row.fetch_add(1, Ordering::Relaxed);
+            let enough = || (in_a_row.load(Ordering::Relaxed) >= REFUSALS).then_some(());
             let Ok(_) = UnixStream::connect(&path).await else {
-                return Some(());
+                return enough();
             };
             // The kernel may accept the connection. Only an answer shows that a process serves it.
             let asked = tokio::time::timeout(LOOK * 8, async {
@@ -136,7 +142,10 @@ async fn no_new(run: &Run) -> Verdict {
                     .answer()
                     .map(|_| ())
             });
-            (!matches!(asked.await, Ok(Ok(())))).then_some(())
+            if let Ok(Ok(())) = asked.await {
+                in_a_row.store(0, Ordering::Relaxed);
+            }
+            enough()
         })
         .await;
     // The end of the call may be known a little later than that of the process.
