@@ -82,12 +82,12 @@ func (f *Failure) Error() string {
 	}
 }
 
-// Unwrap returns the one error that the constructor's text wraps with %w; nil if it wraps none or several.
+// Unwrap returns the text as an error, so that errors.Is and errors.As find each error that the text wraps with %w.
 func (f *Failure) Unwrap() error {
 	if f == nil {
 		return nil
 	}
-	return errors.Unwrap(f.err)
+	return f.err
 }
 
 // Because sets the reason and returns the failure.

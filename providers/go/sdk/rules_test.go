@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -585,5 +586,14 @@ func TestAZoneThatIsNoLabelValueIsLeftOut(t *testing.T) {
 	}
 	if zone := said.Results[0].GetZone(); zone == nil || zone.Zone != nil || zone.GetRegion() != "eu_west.1" {
 		t.Error(said)
+	}
+}
+
+func TestAFailureIsEachErrorThatItsTextWraps(t *testing.T) {
+	failure := Internal("%w, and %w", context.Canceled, fs.ErrNotExist)
+	for _, wrapped := range []error{context.Canceled, fs.ErrNotExist} {
+		if !errors.Is(failure, wrapped) {
+			t.Errorf("%q is not found in %q", wrapped, failure)
+		}
 	}
 }
