@@ -56,7 +56,7 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
         try:
             text = self.file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:  # Never a gRPC status, never ABSENT (CORE-4, INST-1).
-            return instance.LookupInstancesResponse(failed=failure("UNAVAILABLE", f"{self.file} cannot be read: {error}"))
+            return instance.LookupInstancesResponse(failed=failure("UNAVAILABLE", f"{self.file} cannot be read: {getattr(error, 'strerror', 'it is not UTF-8')}"))
         lines = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
         machines = {f"machines://{line[0]}": line for line in lines if len(line) == 4}
         results = [self.result(node, machines) for node in request.nodes]
@@ -76,7 +76,7 @@ class Machines(provider_pb2_grpc.ProviderServiceServicer, instance_pb2_grpc.Inst
         for field, value in (("instance_type", machine), ("zone", zone)):
             if LABEL_VALUE.fullmatch(value):
                 setattr(result.found, field, value)
-            else:  # The contract cannot express it (INST-15).
+            elif value:  # The contract cannot express it (INST-15).
                 print(f"{known}: {field} {value!r} is no label value and is left out", file=sys.stderr)
         result.found.addresses.add(type=types.NODE_ADDRESS_TYPE_INTERNAL_IP, address=address)
         return result
