@@ -33,7 +33,7 @@ type Eligible struct {
 	// provider ID that names a droplet.
 	Without []string
 	Unnamed map[string]error
-	// AllDualStack says that each target has a public address of both families.
+	// AllDualStack says that there are targets, and that each has a public address of both families.
 	AllDualStack bool
 }
 
@@ -44,7 +44,7 @@ func EligibleTargets(targets *sdk.Targets, kind, network string) *Eligible {
 		return nil
 	}
 	public := kind == godo.LoadBalancerTypeRegionalNetwork && network != godo.LoadBalancerNetworkTypeInternal
-	e := &Eligible{IDs: []int{}, Names: map[int]string{}, Unnamed: map[string]error{}, AllDualStack: len(targets.Nodes) > 0}
+	e := &Eligible{IDs: []int{}, Names: map[int]string{}, Unnamed: map[string]error{}, AllDualStack: true}
 	for _, node := range targets.Nodes {
 		id, err := DropletID(node.ProviderID)
 		if err != nil {
@@ -61,6 +61,7 @@ func EligibleTargets(targets *sdk.Targets, kind, network string) *Eligible {
 		e.Names[id] = node.Name
 	}
 	e.IDs = sorted(e.IDs)
+	e.AllDualStack = e.AllDualStack && len(e.IDs) > 0
 	return e
 }
 

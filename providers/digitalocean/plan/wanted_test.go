@@ -221,3 +221,23 @@ func TestAListedOwnerHasAUIDOnlyIfTheMarkHoldsIt(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyTargetsWithBothFamiliesAreDualStack(t *testing.T) {
+	node := func(id string, addresses ...string) sdk.Node {
+		node := sdk.Node{Name: "node-" + id, ProviderID: "digitalocean://" + id}
+		for _, address := range addresses {
+			node.Addresses = append(node.Addresses, sdk.NodeAddress{Type: sdk.ExternalIP, Address: address})
+		}
+		return node
+	}
+	both, none := node("1", "203.0.113.1", "2001:db8::1"), node("2")
+	for _, one := range []struct {
+		nodes []sdk.Node
+		want  bool
+	}{{nil, false}, {[]sdk.Node{none}, false}, {[]sdk.Node{both}, true}, {[]sdk.Node{both, none}, true}, {[]sdk.Node{both, node("3", "203.0.113.3")}, false}} {
+		eligible := EligibleTargets(&sdk.Targets{Nodes: one.nodes}, godo.LoadBalancerTypeRegionalNetwork, godo.LoadBalancerNetworkTypeExternal)
+		if eligible.AllDualStack != one.want {
+			t.Errorf("%v: %v", one.nodes, eligible.AllDualStack)
+		}
+	}
+}
