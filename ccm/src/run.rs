@@ -116,7 +116,7 @@ struct Tasks {
     /// These tasks never end by themselves.
     background: JoinSet<()>,
     /// Keeps the client CAs of the HTTPS port. It ends, with the reason, only if the API server
-    /// refuses the ConfigMap with them before the first read.
+    /// refuses the ConfigMap with them before the first successful read.
     authorities: JoinSet<String>,
     /// These tasks end after `stop` and `stop_serving`.
     closing: JoinSet<()>,

@@ -14,7 +14,8 @@ use crate::provider::{Memory, ProviderStatus};
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, reason};
 
-/// The most bytes of a text that an event shows whole, behind the provider's name.
+/// The most bytes of a text about claims in an event. The event replaces a longer text, because it
+/// would cut the command in it, and nobody must run a cut command.
 const WHOLE_COMMAND: usize = 900;
 
 /// The stored values of this provider: on the Lease or, without one, as long as this process lives.

@@ -17,7 +17,8 @@ use crate::core::text;
 
 /// The longest reason, in characters.
 const REASON_CHARS: usize = 256;
-/// The text instead of a reason for other callers, as in upstream's components.
+/// The text instead of a reason for callers that may not read the status page, as in upstream's
+/// components.
 const WITHHELD: &str = "reason withheld";
 
 const PING: &str = "ping";

@@ -121,7 +121,7 @@ const (
 	mostDeletes = 10000
 )
 
-// firstDeletes remembers when the process first asked for the wait of each Service's Delete, by the UID.
+// firstDeletes has the time of the first Delete of each Service for which ListedLate had to decide, by the Service's UID.
 type firstDeletes struct {
 	mutex sync.Mutex
 	seen  map[string]time.Time

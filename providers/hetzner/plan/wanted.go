@@ -42,7 +42,7 @@ const (
 
 // Wanted is the desired state of a load balancer.
 type Wanted struct {
-	// Name and Type are empty if the existing ones stay. Kind has the limits of the wanted or existing type.
+	// If Name or Type is empty, the existing one stays. Kind has the limits of the wanted or existing type.
 	Name, Type            string
 	Kind                  *hcloud.LoadBalancerType
 	Labels                map[string]string

@@ -139,8 +139,8 @@ pub(super) fn trusted(
     labels: &Labels,
 ) -> Result<Option<Labelling>, String> {
     let found = answered(volume, provider, labels)?;
-    // The volume has these labels already, so without new node affinity there is nothing to write,
-    // except the mark after which people are not told again why there is none.
+    // The volume has these labels already. Without new node affinity only a mark may be written. It
+    // says that people were told why there is no affinity.
     Ok(found.filter(|found| found.patch.node_affinity.is_some() || found.not_set.is_some()))
 }
 

@@ -114,7 +114,7 @@ async fn m10_a_lookup_may_take_as_long_as_its_deadline() {
         })
         .await;
         looping.down([3], api::InstanceState::Absent);
-        // The Node, its witness, and both again.
+        // Three lookups: the Node, its witness, then both together.
         let took = looping.until("deleted", |this| this.left() == 19).await;
         assert!(took <= 3 * takes + 3 * PERIOD, "{took:?}");
     }

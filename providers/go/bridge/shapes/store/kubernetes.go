@@ -86,7 +86,7 @@ func Rules(service *v1.Service) []string {
 	return rules
 }
 
-// TargetIDs are the IDs of the Nodes' instances, in order.
+// TargetIDs are the IDs of the Nodes' instances, sorted.
 func TargetIDs(scheme string, nodes []*v1.Node) []string {
 	var ids []string
 	for _, node := range nodes {

@@ -219,7 +219,7 @@ fn r7_many_deletions_need_a_second_look_and_only_what_both_say_goes() {
         };
         assert_eq!(show(&confirmed), "-r0");
     }
-    // What the second pass only creates stays: it has dropped the plan of the first.
+    // Tasks of the second pass without deletions stay: that pass has dropped the plan of the first.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let first = scene.look();
     let second = scene.look();
