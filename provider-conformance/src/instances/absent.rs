@@ -6,12 +6,13 @@ use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet, InstanceState};
 use tokio::time::Instant;
 
-use super::super::check::{Check, Need, Verdict, after, check};
+use super::super::check::{Check, Need, Stop, Verdict, after, check};
 use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
 use super::super::well_formed;
 use super::ask::{ALL, Known, aged, id_of_none, look_up, lookup, node};
+use super::max_batch;
 
 /// The time between two questions.
 const LOOK: Duration = Duration::from_millis(50);
@@ -132,6 +133,9 @@ async fn removed(run: &Run) -> Verdict {
 }
 
 async fn neighbours(run: &Run) -> Verdict {
+    if max_batch(run) < 2 {
+        return Err(Stop::not_offered("max_batch is 1"));
+    }
     let session = run.session().await?;
     let (known, made) = Known::made(run, &session).await?;
     let (neighbour, _) = Known::made(run, &session).await?;
@@ -170,11 +174,12 @@ async fn refused(run: &Run, code: FailureCode) -> Verdict {
     let word = super::super::call::short_code(code);
     run.cloud_fail(word).await?;
     for facets in [&ALL[..], &[InstanceFacet::Existence]] {
-        let nodes = vec![
+        let mut nodes = vec![
             known.node(),
             run.node("nobody"),
             node(&run.name("nobody"), Some(&id_of_none(run))),
         ];
+        nodes.truncate(max_batch(run));
         let exchange = session.call(lookup(nodes, facets)).await;
         let answer = exchange.answer()?;
         let came = failures(answer);
@@ -265,7 +270,8 @@ async fn failing_with_age(run: &Run) -> Verdict {
     let known = Known::one(run, &session).await?;
     for code in ["THROTTLED", "CREDENTIALS", "UNAVAILABLE"] {
         run.cloud_fail(code).await?;
-        for nodes in [vec![known.node()], vec![known.node(), run.node("nobody")]] {
+        for mut nodes in [vec![known.node()], vec![known.node(), run.node("nobody")]] {
+            nodes.truncate(max_batch(run));
             let request = aged(lookup(nodes, &ALL), Duration::from_hours(24));
             is_not_absent(
                 &session,
@@ -346,12 +352,15 @@ async fn slow_but_in_time(run: &Run) -> Verdict {
 async fn cut_off(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
-    let nodes = || vec![known.node(), run.node("nobody")];
+    let mut nodes = vec![known.node(), run.node("nobody")];
+    nodes.truncate(max_batch(run));
     let fixed = (0..30_u64).map(|step| step * step * 20);
     let moments = run.and_drawn(fixed, 8, &(1..=20_000));
     for &microseconds in &moments {
         let deadline = Duration::from_micros(microseconds.max(1));
-        let exchange = session.call_within(lookup(nodes(), &ALL), deadline).await;
+        let exchange = session
+            .call_within(lookup(nodes.clone(), &ALL), deadline)
+            .await;
         if let Ok(answer) = &exchange.came {
             let wrong = answer.results.iter().any(|one| match &one.outcome {
                 Some(Outcome::Found(found)) if one.node_name == known.name => {

@@ -12,6 +12,7 @@ use super::super::session::Session;
 use super::super::well_formed;
 use super::absent::is_not_absent;
 use super::ask::{ALL, Known, aged, look_up, lookup, short_state};
+use super::max_batch;
 
 /// The time between two questions.
 const LOOK: Duration = Duration::from_millis(50);
@@ -240,7 +241,9 @@ async fn age_large(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
     for seconds in [1, 86_400, 315_576_000_000] {
-        let mut request = lookup(vec![known.node(), run.node("nobody")], &ALL);
+        let mut nodes = vec![known.node(), run.node("nobody")];
+        nodes.truncate(max_batch(run));
+        let mut request = lookup(nodes, &ALL);
         request.max_age = Some(prost_types::Duration {
             seconds,
             nanos: 999_999_999,

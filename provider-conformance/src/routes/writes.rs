@@ -385,6 +385,9 @@ async fn writes(run: &Run) -> Verdict<Option<u64>> {
 }
 
 async fn dual_stack(run: &Run) -> Verdict {
+    if max_batch(run) < 2 {
+        return Err(Stop::not_offered("max_batch is 1"));
+    }
     let session = run.session().await?;
     let known = target(run, &session).await?;
     let four = wanted(run, &known);
@@ -422,9 +425,10 @@ async fn several_nodes(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = two(run, &session).await?;
     let wanted: Vec<_> = known.iter().map(|known| wanted(run, known)).collect();
-    create(&session, wanted.clone())
-        .await?
-        .all_done("ROUTE-2")?;
+    for part in wanted.chunks(max_batch(run)) {
+        let written = create(&session, part.to_vec()).await?;
+        written.all_done("ROUTE-2")?;
+    }
     let mut routes = Vec::new();
     for (wanted, known) in wanted.iter().zip(&known) {
         let route = only(&session, &wanted.destination_cidr, "ROUTE-2").await?;
@@ -438,7 +442,11 @@ async fn several_nodes(run: &Run) -> Verdict {
         )?;
         routes.push(as_listed(&route));
     }
-    delete(&session, routes).await?.all_done("ROUTE-4")
+    for part in routes.chunks(max_batch(run)) {
+        let deleted = delete(&session, part.to_vec()).await?;
+        deleted.all_done("ROUTE-4")?;
+    }
+    Ok(())
 }
 
 async fn unknown_fields(run: &Run) -> Verdict {

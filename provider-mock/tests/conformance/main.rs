@@ -4,7 +4,7 @@
 
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -445,6 +445,29 @@ async fn what_suite_yaml_says_of_sharing_is_taken_at_its_word() {
         assert_eq!(skipped.lack, lack);
         assert!(skipped.reason.contains(words), "{}", skipped.reason);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mock_that_takes_one_item_in_a_call_passes_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = CLOUD.replace(
+        "capabilities:\n",
+        "capabilities:\n  instances: {max_batch: 1}\n",
+    );
+    let cloud = cloud.replace("routes: {", "routes: {max_batch: 1, ");
+    let only = ["instances/*", "routes/*"].map(str::to_owned);
+    let selection = Selection::new(&only, &[]).unwrap();
+    let skipped = passes(directory.path(), &cloud, selection).await;
+    // These need two items in one call.
+    let of_two = [
+        "instances/removed-harms-no-neighbour",
+        "routes/dual-stack",
+        "routes/nothing-written-after-the-end",
+        "routes/same-destination-to-two",
+        "routes/same-destination-twice",
+        "routes/same-key-twice",
+    ];
+    assert_eq!(BTreeSet::from_iter(skipped), BTreeSet::from(of_two));
 }
 
 /// A provider may state any `max_batch`, also one with more routes than the network has parts.
