@@ -68,8 +68,8 @@ struct Worker {
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// The stage of each Node in work once LookupInstances has answered without a failure, and when
-    /// the stage began.
+    /// For each Node in work whose LookupInstances has answered without a failure: its stage, and
+    /// when the stage began.
     stages: Mutex<BTreeMap<String, (Stage, Instant)>>,
     isolated: IsolatedKeys,
     managed: managed::Managed,

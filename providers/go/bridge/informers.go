@@ -140,7 +140,7 @@ func (l *serviceNamespaceLister) List(labels.Selector) ([]*v1.Service, error) {
 	return nil, l.lacks.note(listsServices)
 }
 
-// fedInformer is an informer of Nodes or Services. A handler for Nodes gets the Nodes that calls name. A handler for Services would need all Services,
+// fedInformer is an informer of Nodes or Services. A handler for Nodes gets only the Nodes named in calls. A handler for Services would need all Services,
 // so it is refused.
 type fedInformer struct {
 	cache.SharedIndexInformer

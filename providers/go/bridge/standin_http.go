@@ -40,7 +40,7 @@ func configOf(transport http.RoundTripper) *rest.Config {
 	return &rest.Config{Host: "http://stand-in.invalid", Transport: transport, QPS: -1}
 }
 
-// cloudSide is the stand-in for the cloud's own clients.
+// cloudSide is the stand-in as the cloud's own clients see it.
 type cloudSide struct{ *standIn }
 
 func (s *cloudSide) RoundTrip(request *http.Request) (*http.Response, error) {

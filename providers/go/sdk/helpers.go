@@ -88,7 +88,7 @@ func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 
 // FindOwn finds a Service's own load balancer among those of the cloud, and its owner. It searches by the handle, which a user can edit (LB-4), else
 // by the mark (LB-5). The result is nil if it finds none. If the handle names a load balancer of another owner, the result is a [Conflict]. If it
-// names an unmarked one, FindOwn returns it with the grant, and a [Conflict] without (LB-24, row 4). Get passes true and answers [Unmarked]. Ensure
+// names an unmarked one, FindOwn returns that one if grant is true, else a [Conflict] (LB-24, row 4). Get passes true and answers [Unmarked]. Ensure
 // passes [EnsureLoadBalancer.AdoptUnmarked]. Update and Delete pass false.
 func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) string, ownership func(*T) Ownership) (*T, Ownership, error) {
 	if handle != "" {

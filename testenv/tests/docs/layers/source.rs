@@ -188,8 +188,8 @@ impl Code {
         }
     }
 
-    /// The modules that a path from the root leads through: each that it names, and those that its
-    /// re-exports name.
+    /// The modules that a path from the root leads through: each module in the path and, where a
+    /// name in it is a re-export, those in the re-exported path.
     pub(crate) fn modules_through(&self, path: &[String]) -> BTreeSet<Module> {
         let mut through = BTreeSet::new();
         let mut open = vec![path.to_vec()];
