@@ -1,6 +1,5 @@
 //! The shutdown of a process (CORE-17).
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
@@ -119,43 +118,48 @@ async fn in_flight(run: &Run) -> Verdict {
     ends(run, "with a call in flight, which was answered").await
 }
 
+/// Whether a new connection is served now.
+async fn serves_new(run: &Run) -> bool {
+    if UnixStream::connect(run.target().path()).await.is_err() {
+        return false;
+    }
+    // The kernel may accept the connection. Only an answer shows that a process serves it.
+    let asked = tokio::time::timeout(LOOK * 8, async {
+        run.connect()
+            .await?
+            .call(pb::ProbeRequest::default())
+            .await
+            .answer()
+            .map(|_| ())
+    });
+    matches!(asked.await, Ok(Ok(())))
+}
+
 async fn no_new(run: &Run) -> Verdict {
     let mut call = slow_lookup(run, SLOW * 2).await?;
     // A provider may answer it from a cache.
     let runs = !call.is_finished();
     run.target().send_term().await?;
-    let path = run.target().path().to_owned();
-    let in_a_row = AtomicU32::new(0);
-    let refused = run
-        .eventually(SLOW * 2, || async {
-            in_a_row.fetch_add(1, Ordering::Relaxed);
-            let enough = || (in_a_row.load(Ordering::Relaxed) >= REFUSALS).then_some(());
-            let Ok(_) = UnixStream::connect(&path).await else {
-                return enough();
+    let refused = tokio::time::timeout(SLOW * 2, async {
+        let mut in_a_row = 0;
+        while in_a_row < REFUSALS {
+            in_a_row = if serves_new(run).await {
+                0
+            } else {
+                in_a_row + 1
             };
-            // The kernel may accept the connection. Only an answer shows that a process serves it.
-            let asked = tokio::time::timeout(LOOK * 8, async {
-                run.connect()
-                    .await?
-                    .call(pb::ProbeRequest::default())
-                    .await
-                    .answer()
-                    .map(|_| ())
-            });
-            if let Ok(Ok(())) = asked.await {
-                in_a_row.store(0, Ordering::Relaxed);
-            }
-            enough()
-        })
-        .await;
+            tokio::time::sleep(LOOK).await;
+        }
+    });
+    let refused = refused.await.is_ok();
     // The end of the call may be known a little later than that of the process.
     let over = tokio::time::timeout(LOOK * 8, &mut call).await.is_ok();
     must(
-        refused.is_some() && !(runs && over),
+        refused && !(runs && over),
         "CORE-17",
         "SIGTERM while a LookupInstances runs, then new connections with Probe",
         format_args!("within {:?} they are refused, or not served", SLOW * 2),
-        if refused.is_some() {
+        if refused {
             "they are served until the LookupInstances ends"
         } else {
             "they are served"
