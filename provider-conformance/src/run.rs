@@ -18,7 +18,7 @@ use super::ledger::Ledger;
 use super::session::Session;
 use super::target::Target;
 
-pub(crate) use objects::{batch_size, beyond_batch, targets};
+pub(crate) use objects::{batch_size, beyond_batch, holds_two, targets};
 
 /// The state that all checks of a run share.
 #[derive(Debug)]

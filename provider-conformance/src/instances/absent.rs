@@ -6,9 +6,9 @@ use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, InstanceFacet, InstanceState};
 use tokio::time::Instant;
 
-use super::super::check::{Check, Need, Stop, Verdict, after, check};
+use super::super::check::{Check, Need, Verdict, after, check};
 use super::super::hooks::Hook;
-use super::super::run::Run;
+use super::super::run::{Run, holds_two};
 use super::super::session::Session;
 use super::super::well_formed;
 use super::ask::{ALL, Known, aged, id_of_none, look_up, lookup, node};
@@ -133,9 +133,7 @@ async fn removed(run: &Run) -> Verdict {
 }
 
 async fn neighbours(run: &Run) -> Verdict {
-    if max_batch(run) < 2 {
-        return Err(Stop::not_offered("max_batch is 1"));
-    }
+    holds_two(max_batch(run))?;
     let session = run.session().await?;
     let (known, made) = Known::made(run, &session).await?;
     let (neighbour, _) = Known::made(run, &session).await?;

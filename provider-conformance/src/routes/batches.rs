@@ -2,9 +2,9 @@
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
-use super::super::check::{Check, Need, Stop, Verdict, check, must};
+use super::super::check::{Check, Need, Verdict, check, must};
 use super::super::instances::ask::id_of_none;
-use super::super::run::{Run, beyond_batch};
+use super::super::run::{Run, beyond_batch, holds_two};
 use super::super::session::Session;
 use super::ask::{
     Written, as_listed, by_key, create, delete, leads_to, list, list_to, made, max_batch, none,
@@ -262,9 +262,7 @@ async fn many(run: &Run) -> Verdict {
 async fn same_key(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = target(run, &session).await?;
-    if max_batch(run) < 2 {
-        return Err(Stop::not_offered("max_batch is 1"));
-    }
+    holds_two(max_batch(run))?;
     let routes: Vec<_> = (0..2)
         .map(|_| keyed("twice", wanted(run, &known)))
         .collect();
@@ -292,9 +290,7 @@ async fn same_key(run: &Run) -> Verdict {
 async fn same_destination(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = target(run, &session).await?;
-    if max_batch(run) < 2 {
-        return Err(Stop::not_offered("max_batch is 1"));
-    }
+    holds_two(max_batch(run))?;
     let route = wanted(run, &known);
     let twice = vec![keyed("one", route.clone()), keyed("two", route.clone())];
     let request = pb::CreateRoutesRequest {
@@ -314,9 +310,7 @@ async fn same_destination(run: &Run) -> Verdict {
 async fn same_destination_to_two(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = two(run, &session).await?;
-    if max_batch(run) < 2 {
-        return Err(Stop::not_offered("max_batch is 1"));
-    }
+    holds_two(max_batch(run))?;
     let cidr = run.cidr();
     let routes: Vec<_> = ["one", "two"]
         .into_iter()

@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 use super::super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::super::hooks::Hook;
 use super::super::instances::ask::Known;
-use super::super::run::Run;
+use super::super::run::{Run, holds_two};
 use super::super::session::Session;
 use super::super::unknown::call_with_unknown_fields;
 use super::ask::{
@@ -385,9 +385,7 @@ async fn writes(run: &Run) -> Verdict<Option<u64>> {
 }
 
 async fn dual_stack(run: &Run) -> Verdict {
-    if max_batch(run) < 2 {
-        return Err(Stop::not_offered("max_batch is 1"));
-    }
+    holds_two(max_batch(run))?;
     let session = run.session().await?;
     let known = target(run, &session).await?;
     let four = wanted(run, &known);

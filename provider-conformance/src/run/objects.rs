@@ -425,6 +425,14 @@ pub(crate) fn beyond_batch(full: usize) -> Verdict<usize> {
     )))
 }
 
+/// Skips the check if a full batch has this size, and cannot hold two items.
+pub(crate) fn holds_two(full: usize) -> Verdict {
+    if full < 2 {
+        return Err(Stop::not_offered("max_batch is 1"));
+    }
+    Ok(())
+}
+
 /// A target set.
 pub(crate) fn targets(nodes: Vec<pb::NodeView>) -> pb::TargetSet {
     pb::TargetSet {
@@ -478,6 +486,8 @@ mod tests {
         assert_eq!(sizes, [100, 100, 7, 20_000, 20_000]);
         assert_eq!(beyond_batch(7).ok(), Some(8));
         assert!(matches!(beyond_batch(20_000), Err(Stop::Skipped(_))));
+        assert!(holds_two(2).is_ok());
+        assert!(matches!(holds_two(1), Err(Stop::Skipped(_))));
     }
 
     #[test]
