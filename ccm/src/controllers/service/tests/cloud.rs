@@ -277,6 +277,14 @@ from_outcome!(
     api::delete_load_balancer_response::Outcome
 );
 
+/// An answer that asks for the next call after this many seconds.
+pub(super) fn pending(seconds: i64, message: &str) -> api::Pending {
+    api::Pending {
+        retry_after: Some(prost_types::Duration { seconds, nanos: 0 }),
+        message: message.into(),
+    }
+}
+
 fn views(targets: Option<api::TargetSet>) -> Vec<api::NodeView> {
     match targets.and_then(|targets| targets.set) {
         Some(api::target_set::Set::Inline(list)) => list.nodes,

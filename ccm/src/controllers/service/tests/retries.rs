@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::cloud::Fault;
+use super::cloud::{Fault, pending};
 use super::{World, named};
 use crate::controller::Reconciler as _;
 use crate::controllers::service::Worker;
@@ -100,10 +100,7 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
     use api::ensure_load_balancer_response::Outcome;
     for (seconds, most) in [(30, 21), (1, 12)] {
         let world = World::new(1).await;
-        let pending = Outcome::Pending(api::Pending {
-            retry_after: Some(prost_types::Duration { seconds, nanos: 0 }),
-            message: "being made".into(),
-        });
+        let pending = Outcome::Pending(pending(seconds, "being made"));
         let pendings = std::iter::repeat_n(pending, 10_000);
         world.cloud.state().instead.extend(pendings);
         world.cloud.state().annotations = Some(api::AnnotationChanges {
@@ -221,13 +218,7 @@ async fn s9_a_provider_whose_address_changes_with_each_answer_is_asked_less_ofte
 async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less_often() {
     use api::ensure_load_balancer_response::Outcome;
     let world = World::new(1).await;
-    let pending = Outcome::Pending(api::Pending {
-        retry_after: Some(prost_types::Duration {
-            seconds: 1,
-            nanos: 0,
-        }),
-        message: "being made".into(),
-    });
+    let pending = Outcome::Pending(pending(1, "being made"));
     let pendings = std::iter::repeat_n(pending, 10_000);
     world.cloud.state().instead.extend(pendings);
     world.server.put(&service());
@@ -249,13 +240,7 @@ async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less
 async fn s9_a_vanished_service_whose_deletion_gives_a_new_handle_waits_as_asked() {
     use api::delete_load_balancer_response::Outcome;
     let pending = api::DeleteLoadBalancerResponse {
-        outcome: Some(Outcome::Pending(api::Pending {
-            retry_after: Some(prost_types::Duration {
-                seconds: 10,
-                nanos: 0,
-            }),
-            message: "being deleted".into(),
-        })),
+        outcome: Some(Outcome::Pending(pending(10, "being deleted"))),
         handle: Some("another".into()),
         ..Default::default()
     };
@@ -551,10 +536,7 @@ async fn s18_a_hint_ends_the_wait_for_what_is_pending() {
         .cloud
         .state()
         .instead
-        .push_back(Outcome::Pending(api::Pending {
-            retry_after: Some(prost_types::Duration { seconds, nanos: 0 }),
-            message: "being made".into(),
-        }));
+        .push_back(Outcome::Pending(pending(seconds, "being made")));
     world.server.put(&service());
     sleep(Duration::from_secs(20)).await;
     assert_eq!(world.address("web"), None);

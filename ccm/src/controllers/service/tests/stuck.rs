@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::sleep;
 
-use super::cloud::Fault;
+use super::cloud::{Fault, pending};
 use super::{World, named};
 use crate::controllers::service::fixtures::{node, service};
 
@@ -250,13 +250,7 @@ async fn n13_a_service_tells_that_it_waits_for_its_turn() {
 async fn n13_s18_a_service_tells_what_is_pending() {
     use api::ensure_load_balancer_response::Outcome;
     let world = World::new(1).await;
-    let pending = Outcome::Pending(api::Pending {
-        retry_after: Some(prost_types::Duration {
-            seconds: 45,
-            nanos: 0,
-        }),
-        message: "the network is being made".into(),
-    });
+    let pending = Outcome::Pending(pending(45, "the network is being made"));
     let many = std::iter::repeat_n(pending, 100);
     world.cloud.state().instead.extend(many);
     world.server.put(&service());

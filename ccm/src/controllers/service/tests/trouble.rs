@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::{Instant, sleep};
 
+use super::cloud::pending;
 use super::{World, named};
 use crate::controllers::service::fixtures::{node, service};
 use crate::controllers::service::handle;
@@ -18,13 +19,7 @@ use crate::controllers::service::plan::has_finalizer;
 async fn b_s9_pending_and_failures() {
     use api::ensure_load_balancer_response::Outcome;
     let world = World::new(1).await;
-    let pending = Outcome::Pending(api::Pending {
-        retry_after: Some(prost_types::Duration {
-            seconds: 30,
-            nanos: 0,
-        }),
-        message: "being made".into(),
-    });
+    let pending = Outcome::Pending(pending(30, "being made"));
     let invalid = Outcome::Failed(api::Failure {
         code: api::FailureCode::Invalid.into(),
         message: "no such size".into(),
