@@ -33,7 +33,7 @@ type Eligible struct {
 	// provider ID that names a droplet.
 	Without []string
 	Unnamed map[string]error
-	// AllDualStack says that there are targets, and that each has a public address of both families.
+	// AllDualStack is true if there are targets, and each has public addresses of both families.
 	AllDualStack bool
 }
 

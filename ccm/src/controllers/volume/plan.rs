@@ -2,7 +2,7 @@
 //!
 //! The annotation [`MARK`] names the provider and the volume's source. The same patch writes it and
 //! the labels, so the ccm does not ask about a labelled volume again after a restart. The ccm plans
-//! anew for a copied volume with another source, and for a volume whose annotation was removed.
+//! again for a copied volume with another source, and for a volume whose annotation was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
