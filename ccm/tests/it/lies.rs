@@ -17,7 +17,7 @@ use serde_json::json;
 use testenv::objects::NodeBuilder;
 use testenv::{Process, eventually, free_port};
 
-use self::stage::Stage;
+use self::stage::{Stage, served};
 use crate::input::get;
 use crate::world::{FAST_LEASE, World, instance};
 
@@ -143,7 +143,7 @@ async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     }
     let port = free_port();
     let kept = if let Work::Served(..) = row.work {
-        served_before(&mut world).await
+        served_before(&mut world, row.stage).await
     } else {
         Vec::new()
     };
@@ -285,10 +285,14 @@ fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
 
 /// Another ccm serves all Services and ends. Then one Service is deleted and one is changed.
 /// Returns the handles of the two Services that are not deleted.
-async fn served_before(world: &mut World) -> Vec<String> {
+async fn served_before(world: &mut World, stage: Stage) -> Vec<String> {
     let mut first = ccm(world, free_port(), &[]);
     for name in SERVICES {
         world.shows_address(name).await;
+    }
+    if stage == Stage::NoInSync {
+        // The first Ensure of Service `kept` by the next ccm must have nothing to change.
+        served(world.cloud(), &SERVICES).await;
     }
     world.crash(&mut first).await;
     change(world).await;

@@ -388,7 +388,7 @@ async fn annotate(world: &World, value: Value) {
 
 /// Waits until the load balancers of these Services have the Nodes that stay as their targets, and
 /// no Ensure or Update is in flight.
-async fn served(cloud: &Cloud, services: &[&str]) {
+pub(super) async fn served(cloud: &Cloud, services: &[&str]) {
     let stay = ["fresh", "ill", "ready-0", "ready-1", "ready-2"];
     let served = cloud.wait_until(PATIENCE, |cloud| {
         let all = cloud.load_balancers();

@@ -165,7 +165,7 @@ lies! {
     follows_edited_handle: "follows-edited-handle", Served("GetLoadBalancer", 2), EditedHandle, Wrote("change load balancer"), Untold("the provider answers OURS");
     conflict_but_touched: "conflict-but-touched", Served("GetLoadBalancer", 2), EditedHandle, Wrote("take the targets"), Alike(&["Service/web Warning SyncLoadBalancerFailed"], "CONFLICT is the right answer, and only the cloud counts its writes");
     keeps_cleared_fields: "keeps-cleared-fields", Served("GetLoadBalancer", 2), Cleared, Wrote("change load balancer"), Untold("Get does not report the settings of a load balancer");
-    converged_ensure_writes: "converged-ensure-writes", Served("EnsureLoadBalancer", 2), NoInSync, Wrote("of default/kept"), Untold("only the cloud counts its writes");
+    converged_ensure_writes: "converged-ensure-writes", Served("EnsureLoadBalancer", 2), NoInSync, Lied, Untold("only the cloud counts its writes");
     in_sync_lies: "in-sync-lies", Served("GetLoadBalancer", 2), Plain, Lied, Untold("Get is the only source of in_sync; the next change of the Service causes an Ensure");
     presence_unspecified: "presence-unspecified", Served("GetLoadBalancer", 2), Plain, Lied, Told(&["rpc=\"GetLoadBalancer\",outcome=\"fault\""]);
     ownership_unspecified: "ownership-unspecified", Calls("ListRoutes", 2), Plain, Lied, Told(&["rpc=\"ListRoutes\",outcome=\"fault\""]);

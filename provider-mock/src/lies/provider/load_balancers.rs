@@ -275,15 +275,16 @@ impl LoadBalancers for Twisted {
             self.cloud.count_lie();
             answer.outcome = Ensured::Ready(status(&before, addressing));
         }
+        if self.has(Twist::AlwaysWrites)
+            && let Some(own) = self.own(&asker)
+            && own == before
+        {
+            self.put(own, "change")?;
+        }
         if self.has(Twist::MakesAnother) {
             let another = self.another(before, addressing);
             answer.outcome = Ensured::Ready(status(&another, addressing));
             answer.notes.handle = Some(self.put(another, "create")?);
-        }
-        if self.has(Twist::AlwaysWrites)
-            && let Some(own) = self.own(&asker)
-        {
-            self.put(own, "change")?;
         }
         Ok(answer)
     }
