@@ -15,11 +15,11 @@ use provider_mock::{Cloud, Fixture, LoadBalancer, Mark, Route, Weather};
 use provider_sdk::FailureCode;
 use serde_json::json;
 use testenv::objects::NodeBuilder;
-use testenv::{Process, eventually, free_port};
+use testenv::{Process, View, eventually, free_port};
 
 use self::stage::{Stage, served};
 use crate::input::get;
-use crate::world::{FAST_LEASE, World, instance};
+use crate::world::{World, instance};
 
 /// A route as a deleted Node leaves it.
 const LEFT_ROUTE: &str = "left";
@@ -141,7 +141,6 @@ async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     for name in SERVICES {
         world.create_service(row.stage.service(name)).await;
     }
-    let port = free_port();
     let kept = if let Work::Served(..) = row.work {
         served_before(&mut world, row.stage).await
     } else {
@@ -154,6 +153,7 @@ async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     cloud.reset_calls();
     // A lie about a connection begins with a new connection.
     world.mock.restart().await.unwrap();
+    let port = free_port();
     let ccm = ccm(&mut world, port, row.stage.flags());
     Scene {
         world,
@@ -276,7 +276,6 @@ fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
     let port = format!("--secure-port={port}");
     let flags: Vec<&str> = FLAGS
         .into_iter()
-        .chain(FAST_LEASE)
         .chain([port.as_str()])
         .chain(more.iter().copied())
         .collect();
@@ -288,7 +287,7 @@ fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
 async fn served_before(world: &mut World, stage: Stage) -> Vec<String> {
     let mut first = ccm(world, free_port(), &[]);
     for name in SERVICES {
-        world.shows_address(name).await;
+        shows_address(world, name).await;
     }
     if stage == Stage::NoInSync {
         // The first Ensure of Service `kept` by the next ccm must have nothing to change.
@@ -299,6 +298,14 @@ async fn served_before(world: &mut World, stage: Stage) -> Vec<String> {
     world.delete_service("api").await;
     let handle = |name| own(world.cloud(), name).handle;
     vec![handle("web"), handle("kept")]
+}
+
+async fn shows_address(world: &World, service: &str) {
+    let view = View {
+        patience: PATIENCE,
+        ..View::clone(world)
+    };
+    view.shows_address(service).await;
 }
 
 /// The load balancer of this cluster's Service. Another cluster has a Service of the same name.
@@ -472,7 +479,16 @@ async fn work(world: &World, work: Work) {
         }
         Work::Throttled(..) => {
             reach(calls / 2).await;
+            // Right after a Probe, because the next one reports DEGRADED, and then the ccm judges
+            // no answers.
+            let probes = world.cloud().call_count("Probe");
+            let probed = world
+                .cloud()
+                .wait_until(PATIENCE, |cloud| cloud.call_count("Probe") > probes);
+            assert!(probed.await, "no Probe came");
             throttle();
+            // An Ensure follows, even if all Services were served before.
+            change(world).await;
         }
         Work::ThrottledRestarted(..) => {
             reach(calls).await;

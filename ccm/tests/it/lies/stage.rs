@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
 use testenv::{Process, eventually};
 
-use super::{LEFT_ROUTE, PATIENCE, SERVICES, ccm, load_balancer_of_another, nodes_now, own};
+use super::{
+    LEFT_ROUTE, PATIENCE, SERVICES, ccm, load_balancer_of_another, nodes_now, own, shows_address,
+};
 use crate::world::{World, balancer, instance};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
@@ -329,10 +331,16 @@ impl Stage {
                 asked(&cloud, "GetLoadBalancer", "default/kept").await;
                 // Otherwise an Ensure in flight would create the load balancer again.
                 served(&cloud, &["kept"]).await;
+                // A list without the load balancer would cause an Ensure before the Update.
+                let away = Fault::failure("ListLoadBalancers", FailureCode::Unavailable);
+                cloud.set_fault(away).unwrap();
+                cloud.reset_calls();
                 let lb = own(&cloud, "kept");
                 kept.retain(|handle| *handle != lb.handle);
                 cloud.remove_load_balancer(&lb.handle).unwrap();
                 world.join("late").await;
+                asked(&cloud, "UpdateLoadBalancer", "default/kept").await;
+                cloud.clear_faults();
             }
             Self::SharedGoes => {
                 asked(&cloud, "GetLoadBalancer", "default/kept").await;
@@ -342,7 +350,9 @@ impl Stage {
             }
             Self::SharedGrows => {
                 asked(&cloud, "GetLoadBalancer", "default/kept").await;
-                served(&cloud, &["kept"]).await;
+                // A later Ensure of `web` would already have the new target.
+                asked(&cloud, "EnsureLoadBalancer", "default/web").await;
+                served(&cloud, &["web", "kept"]).await;
                 world.join("late").await;
             }
             Self::RouteGoes => {
@@ -450,7 +460,7 @@ async fn cancelled(world: &mut World, running: &mut Process, port: u16) {
     .await;
     cloud.set_weather(Weather::default());
     *running = ccm(world, port, &[]);
-    world.shows_address("web").await;
+    shows_address(world, "web").await;
     let all = cloud.load_balancers();
     let of_web = |lb: &&LoadBalancer| {
         let owner = lb.owner.as_ref();

@@ -8,6 +8,7 @@ use provider_sdk::{
 };
 
 use super::Twisted;
+use crate::cloud::Cloud;
 use crate::lies::Twist;
 
 impl Twisted {
@@ -67,7 +68,9 @@ impl Instances for Twisted {
                 let _turn = line.lock().await;
                 provider.lookup_batch(&call, &asked, &query).await
             });
+            let mut left = GoesOn(Some(&self.cloud));
             let done = work.await;
+            left.0 = None;
             done.unwrap_or_else(|error| Err(Failure::internal(error.to_string())))?
         } else {
             self.honest.lookup_batch(call, &nodes, query).await?
@@ -95,6 +98,17 @@ impl ListInstances for Twisted {
         let honest = ListInstances::list(&self.honest, call, facets).await?;
         let twisted = honest.into_iter().map(|instance| self.shown(instance));
         Ok(twisted.collect())
+    }
+}
+
+/// Counts a lie if the call ends before its lookup does.
+struct GoesOn<'a>(Option<&'a Cloud>);
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        if let Some(cloud) = self.0 {
+            cloud.count_lie();
+        }
     }
 }
 
