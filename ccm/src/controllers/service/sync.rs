@@ -277,6 +277,7 @@ impl<'a> Run<'a> {
     }
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
+        self.may_go_on()?;
         // A Service without record, finalizer and annotation counts as one without a load balancer
         // of ours, so Get is not needed.
         let fresh = self.record.is_none() && Stored::of(&self.base) == Stored::Nothing;

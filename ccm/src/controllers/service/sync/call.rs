@@ -37,13 +37,10 @@ const CONFLICTS: u8 = 3;
 impl Run<'_> {
     /// Calls the provider, writes what its answer asks for, and updates the record.
     pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
-        if self.context().stop.is_cancelled() || !self.may_call() {
-            // The loop stops, or the session is not usable. Nothing failed, so the Service stays
-            // due.
-            return Err(Stop::With(Requeue::At(Instant::now())));
-        }
+        self.may_go_on()?;
         if op != Op::Delete {
             self.write_conditions().await?;
+            self.may_go_on()?;
         }
         let unfinished = self
             .record
@@ -252,6 +249,16 @@ impl Run<'_> {
             }
             return Ok(written);
         }
+    }
+
+    /// Whether a job may begin a call, or a write that is not the result of a call.
+    pub(super) fn may_go_on(&self) -> Result<(), Stop> {
+        if self.context().stop.is_cancelled() || !self.may_call() {
+            // The loop stops, or the session is not usable. Nothing failed, so the Service stays
+            // due.
+            return Err(Stop::With(Requeue::At(Instant::now())));
+        }
+        Ok(())
     }
 
     /// Reads the Service again after a conflict with another writer. Returns whether the write is

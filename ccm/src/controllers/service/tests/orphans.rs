@@ -3,6 +3,7 @@
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::api_server::WriteFault;
 use super::*;
 use crate::core::ProviderLabel;
 
@@ -276,4 +277,23 @@ async fn s15_a_port_that_is_not_served_shows_in_the_status_as_long_as_it_is() {
                 && w.address("web").is_none()
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_after_the_stop_no_call_follows_a_write_of_conditions() {
+    let mut world = World::new(1).await;
+    let mut udp = service();
+    udp.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].protocol = Some("UDP".into());
+    // The write of the finalizer is stored, and the one of the conditions hangs.
+    world.server.fault(2, 1, WriteFault::Hangs);
+    world.server.put(&udp);
+    world
+        .until("the conditions are being written", |w| {
+            w.server.attempts().len() == 2
+        })
+        .await;
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    assert_eq!(world.server.attempts()[1].of, "web/status");
+    assert_eq!(world.calls(), [""; 0]);
 }
