@@ -214,6 +214,20 @@ fn l6_a_held_node_is_asked_about_once_a_minute_and_at_once_after_a_hint() {
 }
 
 #[test]
+fn l6_in_a_short_hold_a_held_node_is_asked_about_fifteen_times_too() {
+    let mut driver = Driver::new();
+    driver.brake = Brake::new(BrakeConfig {
+        hold: Duration::from_mins(5),
+        ..BrakeConfig::default()
+    });
+    let nodes = cluster(2, 2);
+    driver.reported(&nodes, Absent, AT_ONCE);
+    driver.now += PERIOD;
+    assert_eq!(driver.reported(&nodes, Absent, AT_ONCE).held.len(), 2);
+    assert!(driver.is_due_after(&nodes, Duration::from_secs(20)));
+}
+
+#[test]
 fn l6_a_deletion_that_is_put_off_needs_no_new_answers_and_leaves_its_room() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
