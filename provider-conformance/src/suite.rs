@@ -203,7 +203,7 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
     let mut clears_unmarked = false;
     if options.config.route_marks == RouteMarks::None {
         clears_unmarked = avoids_foreign_routes(&session, &ledger).await;
-        // If that ended the process, the checks shall find which call does.
+        // Starts the process again if these calls ended it: the checks find out which call ends it.
         target.start().await?;
     }
     Ok(Arc::new(Shared {

@@ -79,7 +79,8 @@ pub struct ProviderEndpoint {
 #[serde(rename_all = "camelCase")]
 #[command(next_help_heading = "Generic flags")]
 pub struct ClusterConfig {
-    /// The cluster's name, for people. A provider may use it in the names that the cloud shows.
+    /// The cluster's name. A provider may use it in the names that the cloud shows. A Go cloud
+    /// behind the bridge may find its objects by it, so do not change it there.
     #[arg(
         long = "cluster-name",
         value_name = "NAME",

@@ -25,7 +25,7 @@ type Serving struct {
 	Endpoint string
 	// PeerUID is the user that may connect beside the process's own; -1 is every user that the socket's mode admits.
 	PeerUID int
-	// Drain is how long calls in flight may take after the shutdown has begun.
+	// Drain is how long calls in flight may take after the shutdown has begun; sdk.DefaultDrain if zero or negative.
 	Drain time.Duration
 }
 

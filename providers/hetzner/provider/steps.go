@@ -204,7 +204,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 }
 
 // do carries out one step. It repeats an attach that is locked for some seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
-// It repeats a call that adds a target once if the load balancer changed during the request.
+// If the load balancer changed during the request, it repeats, once, a call that adds a target.
 func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
 	if step.Type {
 		if err := r.lastTypeError(ctx, lb); err != nil {

@@ -50,7 +50,7 @@ pub(super) struct Due<'a> {
     pub(super) waiting: usize,
     /// The UIDs of all due Nodes.
     pub(super) uids: &'a [&'a str],
-    /// Ready Nodes vouched for the provider in each pass of these Nodes' rows of ABSENT answers.
+    /// Whether a Ready Node vouched for each ABSENT answer in a row about the Nodes of `held`.
     pub(super) witnessed: bool,
     /// How many Nodes the provider has now: the due ones included, those being deleted not.
     pub(super) nodes: usize,

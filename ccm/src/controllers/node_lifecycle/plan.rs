@@ -293,8 +293,9 @@ impl Ledger {
         }
         if self.absences.is_empty() {
             // The ledger may be new. Only answers about all suspects show that no absence is left.
-            // But a lookup may fail for ever: it counts after a hold, unless the brake held the
-            // Node, perhaps in an earlier session.
+            // But a lookup may fail for ever. So a Node whose lookups have failed for as long as
+            // `brake.hold()` counts as answered, unless the brake has held that Node, perhaps in an
+            // earlier session.
             let known = |node: &&Arc<Node>| self.known.get(uid(node));
             let reported = |node: &&Arc<Node>| {
                 known(node).is_some_and(|known| match known.state {

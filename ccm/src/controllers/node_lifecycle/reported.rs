@@ -22,7 +22,7 @@ const TOLD_AT: usize = 10;
 pub(super) struct Reported {
     /// The last pass was void, or learned nothing.
     void: bool,
-    /// When the brake was last reported in this term, since it began to hold.
+    /// When this term last reported the brake's present hold. `None`: not yet.
     brake: Option<Instant>,
     /// When the ccm last reported that a Node stays: by UID, and whether it shares its provider ID.
     stays: BTreeMap<(String, bool), Instant>,

@@ -169,7 +169,7 @@ pub(crate) fn certificates(input: &[u8]) {
         assert_eq!(user.name, USER);
     }
     assert!(verdict.proxy.is_none() || world.proxies.contains(first));
-    // These parse certificates that are not trusted.
+    // Here these parse certificates that nobody verified.
     let _ = (
         server_names(first),
         common_name(first),

@@ -378,8 +378,8 @@ async fn fault_lifecycle_provider_dies() {
     }
 }
 
-/// Fault: the provider's listing fails or is not complete | then the Node's own instance decides;
-/// deletes no other Node
+/// Fault: the provider's listing fails or breaks off, and the Node is not one of two | then the
+/// Node's own instance decides; deletes no other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_lists_nothing() {
     for listing in [
