@@ -20,8 +20,8 @@ async fn b_s1_b_s2_b_s3_b_s5_a_load_balancer_from_first_to_last() {
     world.fault(Fault::delay(ENSURE, Duration::from_secs(1)).times(1));
     let user = world.create_service(balancer("web")).await;
     world.in_flight(ENSURE).await;
-    assert!(has_finalizer(&world.service("web").await));
     assert!(world.made("web").is_none());
+    assert!(has_finalizer(&world.service("web").await));
 
     let web = world.shows_address("web").await;
     let made = world.made("web").expect("it stands in the cloud");
@@ -199,7 +199,7 @@ async fn b_s5_the_type_changes_away_and_back() {
     // Wanted again during the deletion: the old one is deleted, then a new one is created.
     world
         .cloud()
-        .set_provisioning(Duration::ZERO, Duration::from_secs(2))
+        .set_provisioning(Duration::ZERO, Duration::from_secs(8))
         .unwrap();
     world.cloud().reset_calls();
     world.edit("web", away).await;

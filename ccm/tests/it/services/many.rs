@@ -5,6 +5,7 @@ use std::time::Duration;
 use provider_mock::Fixture;
 use testenv::eventually;
 use testenv::objects::{ingress, set_ready};
+use tokio::time::Instant;
 
 use super::{ENSURE, GET, UPDATE, balancer};
 use crate::world::{SOON, World};
@@ -66,15 +67,18 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     world.cloud().reset_calls();
 
     // Twenty joins over a few seconds.
+    let began = Instant::now();
     for number in 0..MANY {
         world.join(&format!("node-{number:02}")).await;
         world.initialised(&format!("node-{number:02}")).await;
     }
     world.all_balance_to(MANY).await;
+    // The changes of Nodes settle for a second before the targets are updated.
+    let most = MANY as u64 * (2 + began.elapsed().as_secs());
     let updates = world.cloud().call_count(UPDATE);
     assert!(
-        (20..=80).contains(&updates),
-        "{updates} updates of 20 load balancers for 20 joins"
+        (20..=most).contains(&updates),
+        "{updates} updates of 20 load balancers for 20 joins, at most {most} are expected"
     );
     assert_eq!(world.cloud().call_count(ENSURE), 0);
 

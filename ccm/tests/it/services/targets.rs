@@ -241,7 +241,6 @@ async fn s17_a_selector_and_the_most_targets() {
         },
     )
     .await;
-    let before = world.targets("web");
     let words = "Warning SyncLoadBalancerFailed Error syncing load balancer: annotation grpc-ccm.io/node-selector";
     world.event("wrong", words).await;
     assert_eq!(world.times(ENSURE, "wrong"), 0);
@@ -257,6 +256,7 @@ async fn s17_a_selector_and_the_most_targets() {
 
     // The choice is stable: another process chooses the same targets, and a Node that joins
     // displaces at most one.
+    let before = world.targets("web");
     world.crash(&mut ccm).await;
     world.cloud().reset_calls();
     let _ccm = world.ccm(&[]);
