@@ -13,6 +13,12 @@ use tokio::time::Instant;
 use crate::proxy::{Proxy, Rule};
 use crate::world::{FAST_LEASE, SOON, World, balancer, instance, said};
 
+/// An election whose leader survives even long stalls.
+const PATIENT_LEASE: [&str; 2] = [
+    "--leader-elect-lease-duration=90s",
+    "--leader-elect-renew-deadline=60s",
+];
+
 /// A Node and a Service, converged.
 async fn converged(world: &World) {
     world.join("node-1").await;
@@ -40,10 +46,7 @@ async fn b_m3_a_short_outage_costs_no_lead_and_no_call() {
     let mut world = World::new(Fixture::default()).await;
     // An API server starts in 3 s, on a busy machine in 20 s. With this renew deadline both are
     // short outages.
-    let mut ccm = world.ccm(&[
-        "--leader-elect-lease-duration=90s",
-        "--leader-elect-renew-deadline=60s",
-    ]);
+    let mut ccm = world.ccm(&PATIENT_LEASE);
     world.led_by(&ccm).await;
     converged(&world).await;
     let holder = world.leader().await;
@@ -94,12 +97,10 @@ async fn b_m3_a_short_outage_costs_no_lead_and_no_call() {
     assert_eq!(updates.last().unwrap(), "DeleteLoadBalancer default/web ok");
 }
 
-/// The ccm ends by itself, soon after the renew deadline of 3 s, and says why.
-async fn gives_up(ccm: &mut Process, since: Instant) {
-    let ended = ccm.wait(Duration::from_secs(10)).await.unwrap();
-    let took = since.elapsed();
+/// The ccm ends by itself after the renew deadline of 3 s, and says why.
+async fn gives_up(ccm: &mut Process) {
+    let ended = ccm.wait(SOON).await.unwrap();
     assert_eq!(ended.code(), Some(1));
-    assert!(took < Duration::from_secs(5), "{took:?}");
     let line = said(ccm, "the Lease was lost, another process may lead").await;
     assert!(line.contains("ERROR"), "{line}");
     assert!(line.contains("could not be renewed within 3s"), "{line}");
@@ -112,9 +113,8 @@ async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
     world.led_by(&ccm).await;
     converged(&world).await;
 
-    let since = Instant::now();
     world.plane.kill_api_server();
-    gives_up(&mut ccm, since).await;
+    gives_up(&mut ccm).await;
     // A ccm that starts without an API server, such as a restarted container, waits for it.
     let mut next = world.ccm(&FAST_LEASE);
     let line = said(&next, "waiting for the API server").await;
@@ -142,9 +142,8 @@ async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
     );
 
     // Suspended: connections stay open, nothing answers.
-    let since = Instant::now();
     world.plane.suspend_api_server();
-    gives_up(&mut next, since).await;
+    gives_up(&mut next).await;
     world.plane.resume_api_server();
     let third = world.ccm(&FAST_LEASE);
     world.led_by(&third).await;
@@ -154,7 +153,8 @@ async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
 async fn proxied(fixture: Fixture) -> (World, Proxy, Process) {
     let mut world = World::new(fixture).await;
     let proxy = Proxy::start(&world.plane).await;
-    let ccm = world.ccm(&[&proxy.flag()]);
+    let flag = proxy.flag();
+    let ccm = world.ccm(&[&PATIENT_LEASE[..], &[&flag]].concat());
     world.led_by(&ccm).await;
     (world, proxy, ccm)
 }

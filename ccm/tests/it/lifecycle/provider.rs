@@ -23,9 +23,6 @@ async fn l6_s20_nothing_is_deleted_while_degraded_and_another_scope_touches_noth
         "--controllers=cloud-node,cloud-node-lifecycle",
         EVERY_SECOND,
         "--node-deletion-brake=min-age=1s,floor=3",
-        "--leader-elect-lease-duration=4s",
-        "--leader-elect-renew-deadline=3s",
-        "--leader-elect-retry-period=1s",
     ]);
     passes(&world, 4).await;
     world.node("gone").await.unwrap();

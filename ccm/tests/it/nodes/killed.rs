@@ -3,7 +3,7 @@
 use provider_mock::Fixture;
 
 use crate::proxy::Proxy;
-use crate::world::{FAST_LEASE, World, addresses, label, taints};
+use crate::world::{World, addresses, label, taints};
 
 /// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Node's
 /// initialisation reaches a real API server: addresses, then provider ID, labels and taint | the
@@ -14,8 +14,7 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
     let mut world = World::new(Fixture::default()).await;
     let proxy = Proxy::start(&world.plane).await;
     let flag = proxy.flag();
-    let flags = [&FAST_LEASE[..], &[flag.as_str()]].concat();
-    let mut ccm = world.ccm(&flags);
+    let mut ccm = world.ccm(&[&flag]);
     world.led_by(&ccm).await;
     for forwarded in [false, true] {
         let mut number = 1;
@@ -31,7 +30,7 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
                     !taints(&node).is_empty() || !addresses(&node).is_empty(),
                     "never removes the taint before the addresses are there: {node:?}"
                 );
-                ccm = world.ccm(&flags);
+                ccm = world.ccm(&[&flag]);
             }
             let node = world.initialised(&name).await;
             assert_eq!(

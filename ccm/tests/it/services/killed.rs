@@ -8,7 +8,7 @@ use testenv::{Process, eventually};
 
 use super::{balancer, has_finalizer, stored_handle};
 use crate::proxy::Proxy;
-use crate::world::{FAST_LEASE, SOON, World};
+use crate::world::{SOON, World};
 
 /// A Service from its creation to its deletion, or to the change of its type. Another ccm continues
 /// where the last one stopped.
@@ -68,7 +68,6 @@ impl Life {
 /// Kills the ccm at each write in turn, until a Service's life has no further write.
 async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Process, path: &str) {
     let flag = proxy.flag();
-    let flags = [&FAST_LEASE[..], &[flag.as_str()]].concat();
     for type_changed in [false, true] {
         for forwarded in [false, true] {
             let mut number = 1;
@@ -87,7 +86,7 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
                 let killed = proxy.trapped_during(life.goes_on(world)).await;
                 if killed {
                     world.crash(ccm).await;
-                    *ccm = world.ccm(&flags);
+                    *ccm = world.ccm(&[&flag]);
                     life.goes_on(world).await;
                 }
                 let made = format!("of default/{name} with");
@@ -123,8 +122,7 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
 async fn fault_service_ccm_process_killed_between_writes() {
     let mut world = World::new(Fixture::default()).await;
     let proxy = Proxy::start(&world.plane).await;
-    let flag = proxy.flag();
-    let mut ccm = world.ccm(&[&FAST_LEASE[..], &[flag.as_str()]].concat());
+    let mut ccm = world.ccm(&[&proxy.flag()]);
     world.led_by(&ccm).await;
     world.join("node-1").await;
     world.initialised("node-1").await;
