@@ -140,9 +140,11 @@ impl World {
         Process::start(command, self.file(&format!("ccm-{}.log", self.started))).unwrap()
     }
 
-    /// The audit log of the API server of a world that has one.
+    /// The whole lines of the audit log of the API server of a world that has one.
     pub fn audit_log(&self) -> String {
-        std::fs::read_to_string(self.plane.audit_log().unwrap()).unwrap()
+        let mut log = std::fs::read_to_string(self.plane.audit_log().unwrap()).unwrap();
+        log.truncate(log.rfind('\n').map_or(0, |end| end + 1));
+        log
     }
 
     /// The path of a file in the control plane's directory.

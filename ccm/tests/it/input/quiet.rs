@@ -2,6 +2,7 @@
 
 use provider_mock::{Fault, Fixture};
 use provider_sdk::FailureCode;
+use testenv::eventually;
 use testenv::objects::set_ready;
 
 use crate::world::{SOON, World, balancer, said};
@@ -26,7 +27,18 @@ async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
     world.balanced("web").await;
     world.event("web", "Normal EnsuredLoadBalancer").await;
     said(&ccm, "ensured load balancer").await;
-    let (lines, writes) = (ccm.log().lines().count(), proxy.writes().len());
+    let writes = eventually("the last write has ended", SOON, async || {
+        let before = proxy.writes().len();
+        world.renewals(2).await;
+        let after = proxy.writes().len();
+        if after == before {
+            Ok(after)
+        } else {
+            Err(format!("{} more writes", after - before))
+        }
+    })
+    .await;
+    let lines = ccm.log().lines().count();
     world.cloud().reset_calls();
     let passed = world.cloud().wait_until(2 * SOON, |cloud| {
         cloud.call_count("Probe") >= 3 && cloud.call_count("LookupInstances") >= 20

@@ -85,7 +85,7 @@ async fn b_v1_the_webhook_labels_a_volume_before_it_is_stored_and_never_stands_i
 
     // The provider hangs: the volume is there in time, its creator is warned, and the controller
     // labels it later.
-    let hang = Fault::new(GET, FaultKind::Hang).times(1);
+    let hang = Fault::new(GET, FaultKind::Hang).subject("slow").times(1);
     world.cloud().set_fault(hang).unwrap();
     let manifest = world.file("volume.json");
     let mut slow = serde_json::to_value(volume("slow", "d-3", &[])).unwrap();
