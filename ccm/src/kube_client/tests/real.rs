@@ -40,7 +40,7 @@ async fn m11_many_patches_at_once_over_few_connections() {
     }
     let took = start.elapsed();
     println!("5 times 64 patches at once took {took:?}");
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_mins(1), "{took:?}");
     // The server derives the manager in the managed fields from the user agent.
     let fields = api
         .get("kube-client-0")
