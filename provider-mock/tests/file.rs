@@ -251,21 +251,23 @@ async fn in_bad_weather_everything_that_reaches_the_cloud_fails_and_probe_says_s
     assert!(degraded.message.contains("THROTTLED"), "{degraded:?}");
     assert_eq!((degraded.last_cloud_success, cloud.all_writes()), (last, 0));
 
-    cloud.set_weather(Weather {
+    let slow = |slow_ms| Weather {
         fail: None,
-        slow_ms: 300,
-    });
+        slow_ms,
+    };
+    cloud.set_weather(slow(300));
     let began = Instant::now();
     assert_eq!(world.states(&["a", "b"]).await, ["a=RUNNING", "b=ABSENT"]);
     assert!(began.elapsed() >= Duration::from_millis(300));
     assert_eq!(probe().await.state(), pb::ProbeState::Ready);
     // A call that is cut during a slow operation of the cloud writes nothing.
-    let cut = world.ensure(service("web"), None, &[]);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(50), cut)
-            .await
-            .is_err()
-    );
+    cloud.set_weather(slow(60_000));
+    let in_flight = |cloud: &Cloud| cloud.in_flight("EnsureLoadBalancer") == 1;
+    tokio::select! {
+        biased;
+        arrived = cloud.wait_until(common::PATIENCE, in_flight) => assert!(arrived),
+        answered = world.ensure(service("web"), None, &[]) => panic!("{answered:?}"),
+    }
     let ended = |cloud: &Cloud| cloud.call_count("EnsureLoadBalancer") == 2;
     assert!(cloud.wait_until(common::PATIENCE, ended).await);
     cloud.set_weather(Weather::default());
