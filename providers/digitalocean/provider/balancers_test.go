@@ -66,7 +66,7 @@ func TestAKillAtAnyCallOfEnsureAndDeleteLeaksNothing(t *testing.T) { // CORE-6, 
 
 func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB-12
 	h := initialized(t)
-	h.cloud.Set(testapi.Settings{ListLagMS: 500})
+	h.cloud.Set(testapi.Settings{ListLagMS: 3_600_000})
 	b := h.service(uid)
 	h.plan(api.Plan{Match: "POST /v2/load_balancers", Lose: true})
 	b.ensure()
@@ -75,6 +75,7 @@ func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB
 	if answer := b.remove(); answer.GetPending() == nil {
 		t.Fatalf("%v; the list is late, and the load balancer would be left", answer)
 	}
+	h.cloud.Set(testapi.Settings{})
 	h.until("the load balancer is gone", func() (bool, any) {
 		answer := b.remove()
 		return len(h.cloud.LoadBalancers()) == 0, answer

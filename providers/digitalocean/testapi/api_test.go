@@ -124,7 +124,7 @@ func TestWhatDigitalOceanRefusesIsRefused(t *testing.T) {
 func TestThingsTakeTime(t *testing.T) {
 	cloud, ask := serve(t)
 	cloud.Limit(0, time.Hour)
-	cloud.Set(Settings{ProvisionMS: 100, BootMS: 100, ListLagMS: 200, DeleteMS: 100})
+	cloud.Set(Settings{ProvisionMS: 3_600_000, BootMS: 100, ListLagMS: 3_600_000})
 	droplet := cloud.AddDroplet(NewDroplet{Name: "node"})
 	status, _, made := ask("POST", "/v2/load_balancers", map[string]any{
 		"name": "web", "region": "nyc1", "droplet_ids": []int{droplet}, "forwarding_rules": []any{map[string]any{"entry_protocol": "tcp", "entry_port": 80, "target_protocol": "tcp", "target_port": 80}},
@@ -140,6 +140,7 @@ func TestThingsTakeTime(t *testing.T) {
 	if _, _, answer := ask("GET", "/v2/load_balancers", nil); len(answer["load_balancers"].([]any)) != 0 {
 		t.Errorf("the list is not late: %v", answer)
 	}
+	cloud.Set(Settings{DeleteMS: 3_000})
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {

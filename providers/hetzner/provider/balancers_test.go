@@ -439,20 +439,21 @@ func TestATargetThatIsWrongIsItsOwnTroubleAlone(t *testing.T) {
 
 func TestALateListMakesNoSecondOne(t *testing.T) {
 	h := initialized(t)
-	h.cloud.Set(testapi.Settings{ListLagMS: 1_500})
+	h.cloud.Set(testapi.Settings{ListLagMS: 3_600_000})
 	b := h.service(uid)
 	b.ensure()
 	b.handle = nil
 	if answer := b.ensure(); answer.GetPending() == nil {
 		t.Errorf("%v", answer)
 	}
+	h.cloud.Set(testapi.Settings{})
 	b.ensured()
 	h.only()
 }
 
 func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB-12
 	h := initialized(t)
-	h.cloud.Set(testapi.Settings{ListLagMS: 500})
+	h.cloud.Set(testapi.Settings{ListLagMS: 3_600_000})
 	b := h.service(uid)
 	h.plan(api.Plan{Match: "POST /v1/load_balancers$", Lose: true})
 	b.ensure()
@@ -461,6 +462,7 @@ func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB
 	if answer := b.remove(); answer.GetPending() == nil {
 		t.Fatalf("%v; the list is late, and the load balancer would be left", answer)
 	}
+	h.cloud.Set(testapi.Settings{})
 	h.until("the load balancer is gone", func() (bool, any) {
 		answer := b.remove()
 		return len(h.cloud.LoadBalancers()) == 0, answer

@@ -382,12 +382,12 @@ test('a call of the former owner keeps its Service and its route (PROV-18, CORE-
 
 test('a call that is cancelled or out of time writes nothing', async (t) => {
   const h = await served(t);
-  h.weather(null, 4_000);
+  h.weather(null, 8_000);
   const call = h.of('EnsureLoadBalancer').EnsureLoadBalancer({ cluster: US, service: SERVICE }, () => {});
   // When a later call of the same client is answered, the earlier call has arrived, because both use one connection.
   await promisify(h.of('EnsureLoadBalancer').GetLoadBalancer.bind(h.of('EnsureLoadBalancer')))({ cluster: null });
   call.cancel();
-  const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 3_000 });
+  const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 6_000 });
   assert.ok(late.pending, JSON.stringify(late));
   // A continued write would end before this one, which takes equally long and began later.
   await h.ensure({}, { ...SERVICE, uid: 'uid-3' });
