@@ -264,7 +264,7 @@ func TestBesideAMethodThatIgnoresItsContextNothingElseChangesTheSameLoadBalancer
 		},
 	}
 	bridge := initialised(t, cloud, Options{ConcurrentServices: 4})
-	const within = time.Second
+	const within = 5 * time.Second
 	began := time.Now()
 	answer := bridge.ensure(within, service("hangs"))
 	if took := time.Since(began); took >= within || answer.GetFailed().GetReason() != "ContextIgnored" {
@@ -304,7 +304,7 @@ func TestAMethodThatMindsItsContextIsPendingInTime(t *testing.T) {
 		return nil, fmt.Errorf("waiting for the cloud: %w", ctx.Err())
 	}}
 	bridge := initialised(t, cloud, Options{})
-	const within = 2 * time.Second
+	const within = 5 * time.Second
 	began := time.Now()
 	answer := bridge.ensure(within, service("slow"))
 	// CORE-9 wants the answer before 80 % of the deadline. The test allows all of it, for a slow machine.

@@ -552,8 +552,8 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 		t.Errorf("%v", answer)
 	}
 	// The cloud checks no context.
-	w.edit(t, func(state *store.State) { state.SlowMS = 3000 })
-	failed = ensure(time.Second, whole("web"), a).GetFailed()
+	w.edit(t, func(state *store.State) { state.SlowMS = 20_000 })
+	failed = ensure(5*time.Second, whole("web"), a).GetFailed()
 	if failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer had not returned after") || !strings.Contains(failed.GetMessage(), "calls that change the same object are answered BUSY") {
 		t.Errorf("%v", failed)
 	}

@@ -107,7 +107,7 @@ func TestAnInitializeThatPanicsIsTriedAgainAndOneThatHangsIsNotBegunTwice(t *tes
 		t.Errorf("%v", failed)
 	}
 	for range 2 {
-		const within = time.Second
+		const within = 5 * time.Second
 		began := time.Now()
 		failed := bridge.startWithin(within).GetFailed()
 		code(t, failed, contract.FailureCode_FAILURE_CODE_UNAVAILABLE)

@@ -24,7 +24,7 @@ func TestLookupsThatHangDoNotAddUp(t *testing.T) {
 		return Instance{State: InstanceAbsent}, nil
 	}})
 	lookUp := func() []string {
-		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()
 		return s.lookUp(ctx, &contract.NodeView{Name: "hangs"}, &contract.NodeView{Name: "works"})
 	}

@@ -99,9 +99,10 @@ func TestHoldsAreOneCallsAtATime(t *testing.T) {
 
 func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
-	attempt := func(work func(context.Context) (int, error)) (int, error) {
-		return Attempt(t.Context(), Budget{time.Now().Add(10 * time.Millisecond), 10 * time.Millisecond}, quiet, "Method", nil, work)
+	attemptWith := func(grace time.Duration, work func(context.Context) (int, error)) (int, error) {
+		return Attempt(t.Context(), Budget{time.Now().Add(10 * time.Millisecond), grace}, quiet, "Method", nil, work)
 	}
+	attempt := func(work func(context.Context) (int, error)) (int, error) { return attemptWith(time.Minute, work) }
 	if answer, err := attempt(func(context.Context) (int, error) { return 1, nil }); answer != 1 || err != nil {
 		t.Error(answer, err)
 	}
@@ -113,7 +114,7 @@ func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 	}
 	release := make(chan struct{})
 	defer close(release)
-	_, err := attempt(func(context.Context) (int, error) { <-release; return 0, nil })
+	_, err := attemptWith(10*time.Millisecond, func(context.Context) (int, error) { <-release; return 0, nil })
 	if overran, ok := err.(*OverrunError); !ok || overran.Method != "Method" {
 		t.Error(err)
 	}

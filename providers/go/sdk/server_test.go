@@ -196,7 +196,7 @@ func TestALateEnsureIsPendingKeepsItsHandleAndItsObject(t *testing.T) {
 		<-release
 		return LoadBalancerStatus{}, BeforeWrite(ctx)
 	}})
-	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	late, err := s.ensure(ctx, "one")
 	if err != nil || late.GetPending() == nil || late.GetHandle() != "lb-1" {
