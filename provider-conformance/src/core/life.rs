@@ -18,8 +18,10 @@ const END: Duration = Duration::from_secs(30);
 /// How long each operation of the cloud takes during the shutdown, at least.
 const SLOW: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(25);
-/// So many new connections in a row must be refused: another server may take over the socket.
+/// So many new connections in a row must be refused, and for this long: another server may take
+/// over the socket.
 const REFUSALS: u32 = 8;
+const REFUSED: Duration = Duration::from_secs(1);
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -136,18 +138,18 @@ async fn serves_new(run: &Run) -> bool {
 }
 
 async fn no_new(run: &Run) -> Verdict {
-    let mut call = slow_lookup(run, SLOW * 2).await?;
+    let mut call = slow_lookup(run, SLOW * 3).await?;
     // A provider may answer it from a cache.
     let runs = !call.is_finished();
     run.target().send_term().await?;
     let refused = tokio::time::timeout(SLOW * 2, async {
-        let mut in_a_row = 0;
-        while in_a_row < REFUSALS {
-            in_a_row = if serves_new(run).await {
-                0
+        let (mut in_a_row, mut since) = (0, Instant::now());
+        while in_a_row < REFUSALS || since.elapsed() < REFUSED {
+            if serves_new(run).await {
+                (in_a_row, since) = (0, Instant::now());
             } else {
-                in_a_row + 1
-            };
+                in_a_row += 1;
+            }
             tokio::time::sleep(LOOK).await;
         }
     });
@@ -180,7 +182,7 @@ async fn new_calls(run: &Run) -> Verdict {
     // A caller's HTTP/2 stack would react to GOAWAY. Here the suite writes the frames itself, so
     // the call arrives.
     let session = run.session().await?;
-    run.cloud_slow(SLOW).await?;
+    run.cloud_slow(SLOW * 3).await?;
     let mut line = run.raw_connection().await?;
     let mut bytes = wire::opening();
     let lookup = session.noted(tour::lookup(run))?;
@@ -188,7 +190,7 @@ async fn new_calls(run: &Run) -> Verdict {
     let _ = line.write_all(&bytes).await;
     tokio::time::sleep(SLOW / 4).await;
     run.target().send_term().await?;
-    tokio::time::sleep(SLOW / 4).await;
+    tokio::time::sleep(SLOW / 2).await;
     let mut bytes = Vec::new();
     wire::call(&mut bytes, 3, &lookup, PATIENT);
     wire::call(&mut bytes, 5, &pb::ProbeRequest::default(), PATIENT);

@@ -99,7 +99,7 @@ const DRAWN: usize = 3;
 /// them.
 const SLOWED: Duration = Duration::from_millis(20);
 /// How long each operation of the cloud takes while a call is cancelled.
-const LONG: Duration = Duration::from_millis(1_500);
+const LONG: Duration = Duration::from_secs(4);
 const CANCELLED_AFTER: Duration = Duration::from_millis(400);
 
 /// Slows the cloud if there is a hook, so that deadlines fall between two operations.
@@ -341,15 +341,18 @@ async fn disconnected_stops(run: &Run) -> Verdict {
 async fn slow_is_pending(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let balancer = stage.balancer("slow");
-    run.cloud_slow(Duration::from_secs(4)).await?;
+    let slow = Duration::from_secs(15);
+    run.cloud_slow(slow).await?;
     let request = balancer.ensure_request(Some(stage.targets()), false);
-    let deadline = Duration::from_secs(2);
+    let deadline = Duration::from_secs(10);
     let asked = stage.session.call_within(request, deadline).await;
     run.cloud_slow(Duration::ZERO).await?;
     should(
         asked.came.is_ok() && asked.took < deadline.mul_f64(0.9),
         "CORE-9",
-        format_args!("Ensure with a deadline of {deadline:?} while each cloud operation takes 4 s"),
+        format_args!(
+            "Ensure with a deadline of {deadline:?} while each cloud operation takes {slow:?}"
+        ),
         "`pending` before 80 % of the deadline",
         format_args!("after {:?}: {:?}", asked.took, asked.came),
     )?;

@@ -22,7 +22,7 @@ const WRITES: [&str; 5] = [
 ];
 const SLOW: Need = Need::Hook(Hook::CloudSlow);
 /// How long each operation of the cloud takes during a call in flight.
-const IN_FLIGHT: Duration = Duration::from_secs(2);
+const IN_FLIGHT: Duration = Duration::from_secs(6);
 
 pub(super) fn checks() -> Vec<Check> {
     CHECKS.to_vec()
@@ -139,7 +139,7 @@ async fn read_only_writes_nothing(run: &Run) -> Verdict {
 
 /// Waits until a call has most likely arrived at the provider. Nothing outside shows its arrival.
 async fn under_way() {
-    tokio::time::sleep(IN_FLIGHT / 4).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
 async fn in_flight_keeps_owner(run: &Run) -> Verdict {

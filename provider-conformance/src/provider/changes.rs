@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
+use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use pb::watch_changes_response::Change;
 use tokio::time::timeout;
@@ -20,7 +21,7 @@ const HINT: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The limit for the first message of a stream.
 const BOOKMARK: Duration = Duration::from_secs(5);
-/// The first messages of a stream are over if nothing comes for this long. A stream counts as open
+/// The first messages of a stream are over if nothing more comes for this long. A stream counts as open
 /// if it does not end within three times this long.
 const QUIET: Duration = Duration::from_millis(500);
 const HINTS: [Need; 2] = [Need::Changes, Need::Hook(Hook::InstanceAdd)];
@@ -260,9 +261,13 @@ async fn former_token(run: &Run) -> Verdict {
     watch.hint_of(&next).await.map(|_| ())
 }
 
-/// Lets a stream begin, and reads its first messages, if any.
+/// Waits until a stream has begun, which its first message shows, and reads its first messages. A
+/// stream without a bookmark (PROV-21) counts as begun after some time.
 async fn settle(watch: &mut Watch) {
-    while let Ok(Ok(Some(_))) = timeout(QUIET, watch.stream.try_next()).await {}
+    let mut patience = BOOKMARK;
+    while let Ok(Ok(Some(_))) = timeout(patience, watch.stream.try_next()).await {
+        patience = QUIET;
+    }
 }
 
 async fn stays_open(run: &Run) -> Verdict {
@@ -369,9 +374,8 @@ async fn many(run: &Run) -> Verdict {
     for _ in 0..16 {
         watches.push(watch(&session, ""));
     }
-    for one in &mut watches {
-        let _ = timeout(Duration::from_millis(50), one.stream.try_next()).await;
-    }
+    let begin = watches.iter_mut().map(|one| one.stream.try_next());
+    join_all(begin.map(|first| timeout(BOOKMARK, first))).await;
     watches.truncate(8);
     let instance = run.add_instance("hint").await?;
     for one in &mut watches {

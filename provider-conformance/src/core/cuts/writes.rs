@@ -18,10 +18,9 @@ use super::overdue::left_open;
 use super::{EARLY, ENDING, SLOW, WRITES, ensure_of, routes_of};
 
 /// How long each operation of the cloud takes during cuts.
-const EACH: Duration = Duration::from_millis(400);
-/// How long each operation takes if only the provider's own timer cuts a call. The timer may be
-/// late in a busy process, so this is longer.
-const EACH_ALONE: Duration = Duration::from_millis(1_500);
+const EACH: Duration = Duration::from_millis(1_300);
+/// A call that nothing stops has written by then, if it reads at most three times before.
+const WROTE: Duration = EACH.saturating_mul(4);
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -108,14 +107,6 @@ impl Cut {
             Self::Cancel | Self::Deadline | Self::Connection => "CORE-8",
         }
     }
-
-    /// How long each operation of the cloud takes during this cut.
-    fn each(self) -> Duration {
-        match self {
-            Self::LeftAlone => EACH_ALONE,
-            Self::Cancel | Self::Deadline | Self::Connection => EACH,
-        }
-    }
 }
 
 /// Sends a call and cuts it. Returns the action in words, and for `LeftAlone` the connection, which
@@ -165,12 +156,11 @@ async fn cut<R: Rpc>(
 /// and counts the writes.
 async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cut) -> Verdict {
     let before = run.cloud_writes().await?;
-    let each = how.each();
-    run.cloud_slow(each).await?;
+    run.cloud_slow(EACH).await?;
     let (sent, mut stays) = cut(run, session, request, how).await?;
-    let over = Instant::now() + each * 4;
+    let over = Instant::now() + WROTE;
     let left = match &mut stays {
-        Some(line) => left_open(line, BTreeMap::from([(1, R::NAME)]), each * 4).await,
+        Some(line) => left_open(line, BTreeMap::from([(1, R::NAME)]), WROTE).await,
         None => Vec::new(),
     };
     sleep_until(over).await;
@@ -179,7 +169,7 @@ async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cu
     must(
         after == before,
         how.rule(),
-        format_args!("{sent}, while each operation of the cloud takes {each:?}"),
+        format_args!("{sent}, while each operation of the cloud takes {EACH:?}"),
         "no write to the cloud: it stops before its next one",
         format_args!("{} writes", after - before),
     )?;
@@ -187,7 +177,7 @@ async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cu
     must(
         left.is_empty(),
         how.rule(),
-        format_args!("{sent}, while each operation of the cloud takes {each:?}"),
+        format_args!("{sent}, while each operation of the cloud takes {EACH:?}"),
         format_args!(
             "an open connection, and the call's end at most {ENDING:?} after its deadline"
         ),
