@@ -109,10 +109,8 @@ async fn send(client: &Client, ready: Ready) -> (u16, Value) {
         while let Some(end) = begun.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = begun.drain(..=end).collect();
             let event: Value = serde_json::from_slice(&line).unwrap();
-            let version = event["object"]["metadata"]["resourceVersion"].as_str();
-            let version: u64 = version.and_then(|text| text.parse().ok()).unwrap_or(0);
-            let last =
-                event["type"] == "ERROR" || ready.until.is_some_and(|until| version >= until);
+            let is_last = ready.until.as_ref().is_some_and(|until| until.is(&event));
+            let last = event["type"] == "ERROR" || is_last;
             events.push(event);
             if last {
                 return (code, Value::Array(events));

@@ -20,9 +20,29 @@ pub(crate) struct Outcome {
 /// A request, ready to be sent.
 pub(crate) struct Ready {
     pub(crate) request: Request<Body>,
-    /// The test reads events until one of this version, or until the watch ends.
-    pub(crate) until: Option<u64>,
+    /// The test reads events until this one, or until the watch ends.
+    pub(crate) until: Option<Until>,
     pub(crate) watches: bool,
+}
+
+/// The last event that the test reads.
+pub(crate) enum Until {
+    /// One of this version, or of a later one.
+    Version(u64),
+    /// The first bookmark.
+    Bookmark,
+}
+
+impl Until {
+    pub(crate) fn is(&self, event: &Value) -> bool {
+        let version = event["object"]["metadata"]["resourceVersion"].as_str();
+        match self {
+            Self::Version(last) => version
+                .and_then(|text| text.parse().ok())
+                .is_some_and(|version: u64| version >= *last),
+            Self::Bookmark => event["type"] == "BOOKMARK",
+        }
+    }
 }
 
 /// The answers to earlier requests, by the names of the requests in the script.
@@ -78,7 +98,8 @@ impl Answers {
         let (verb, rest) = text.split_once(' ').unwrap();
         let (target, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         let (until, rest) = match rest.strip_prefix("until=") {
-            Some(version) => (Some(version.parse().expect(line)), ""),
+            Some("bookmark") => (Some(Until::Bookmark), ""),
+            Some(version) => (Some(Until::Version(version.parse().expect(line))), ""),
             None => (None, rest),
         };
         let (base, rest) = match rest.strip_prefix("< ") {
