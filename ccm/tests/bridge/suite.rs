@@ -14,7 +14,7 @@ use crate::aws::{self, Aws};
 use crate::clouds::{Cloud, Instance, go, text};
 use crate::exceptions::{
     AWS, AWS_NO_HOOK, BY_ID, CARELESS, Exception, FAKE, INSTANCES_V1, LISTER, MARKED, NOT_IN_GO,
-    NOT_IN_GO_WITH_OWNERS, ROUTES_BY_NAME, ROUTES_OF_NOBODY, TIMED,
+    NOT_IN_GO_WITH_OWNERS, ROUTES_BY_NAME, ROUTES_OF_NOBODY, timed,
 };
 
 /// `go vet` and `go test` of the bridge, and of AWS's provider behind it.
@@ -55,7 +55,7 @@ async fn conforms(cloud: &Cloud, directory: &Path, config: &str, expected: &Expe
         soak: Duration::from_secs(2),
     };
     let report = run(options, std::future::pending(), |_| {}).await.unwrap();
-    let judged = Judged::of(&report, expected, only.is_empty());
+    let judged = Judged::of(&report, expected, timed(cloud.name()), only.is_empty());
     eprintln!("{}", judged.summary);
     assert!(judged.wrong.is_empty(), "{}", judged.wrong);
     assert_eq!(report.left, Vec::<String>::new());
@@ -68,7 +68,7 @@ struct Judged {
 }
 
 impl Judged {
-    fn of(report: &Report, expected: &Expected<'_>, whole: bool) -> Self {
+    fn of(report: &Report, expected: &Expected<'_>, timed: &[&str], whole: bool) -> Self {
         let mut excepted = BTreeMap::new();
         for exception in expected.exceptions.iter().copied().flatten() {
             for id in exception.checks {
@@ -83,7 +83,7 @@ impl Judged {
             let id = entry.id;
             match (&entry.outcome, excepted.remove(id)) {
                 (Outcome::Passed, None) => {}
-                (Outcome::Passed, Some(_)) if TIMED.contains(&id) => {}
+                (Outcome::Passed, Some(_)) if timed.contains(&id) => {}
                 (Outcome::Passed, Some(why)) => {
                     writeln!(
                         wrong,

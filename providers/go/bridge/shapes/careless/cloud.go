@@ -7,6 +7,7 @@ package careless
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,8 +23,10 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "careless"
-	// Period is how often the cloud refills its cache. The suite's check that stops an instance and starts it again takes less time, so this cloud fails it.
-	Period = 5 * time.Second
+	// periodVariable is the environment variable with the time between two refills of the cache.
+	periodVariable = "CARELESS_PERIOD"
+	// defaultPeriod is that time if CARELESS_PERIOD is not set.
+	defaultPeriod = 5 * time.Second
 
 	scheme = Name + "://"
 )
@@ -32,7 +35,8 @@ const (
 type Cloud struct {
 	store.Newer
 
-	store *store.Store
+	store  *store.Store
+	period time.Duration
 
 	mu     sync.Mutex
 	known  map[string]store.Instance
@@ -40,7 +44,19 @@ type Cloud struct {
 }
 
 // New makes the cloud whose state is in the file.
-func New(state string) *Cloud { return &Cloud{store: store.At(state)} }
+func New(state string) *Cloud { return &Cloud{store: store.At(state), period: period()} }
+
+func period() time.Duration {
+	text := os.Getenv(periodVariable)
+	if text == "" {
+		return defaultPeriod
+	}
+	period, err := time.ParseDuration(text)
+	if err != nil {
+		klog.Fatalf("%s: %s: %v", Name, periodVariable, err)
+	}
+	return period
+}
 
 // Register registers it under its name.
 func Register() {
@@ -55,7 +71,7 @@ func (c *Cloud) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan 
 			select {
 			case <-stop:
 				return
-			case <-time.After(Period):
+			case <-time.After(c.period):
 				c.fill()
 			}
 		}
