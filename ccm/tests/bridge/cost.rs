@@ -123,8 +123,8 @@ async fn start(world: &mut World, ours: bool, refresh: &str) {
     let flags = [
         refresh,
         "--configure-cloud-routes=false",
-        "--leader-elect-lease-duration=6s",
-        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-lease-duration=12s",
+        "--leader-elect-renew-deadline=10s",
         "--leader-elect-retry-period=1s",
     ];
     if ours {

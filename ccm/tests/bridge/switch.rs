@@ -13,12 +13,13 @@ use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance};
 use crate::life::{PLANES, SOON, World, instances};
 
-/// The flags of both sides. Upstream does not release the Lease, so the Lease is short. It exits if
-/// a cloud has routes and no cluster CIDR is given, so routes are off.
+/// The flags of both sides. Upstream does not release the Lease, so the Lease is short. A leader
+/// gives up only after 10 s without a renewal, because nobody starts it again. Upstream exits if a
+/// cloud has routes and no cluster CIDR is given, so routes are off.
 const FLAGS: [&str; 5] = [
     "--configure-cloud-routes=false",
-    "--leader-elect-lease-duration=6s",
-    "--leader-elect-renew-deadline=4s",
+    "--leader-elect-lease-duration=12s",
+    "--leader-elect-renew-deadline=10s",
     "--leader-elect-retry-period=1s",
     "--concurrent-service-syncs=1",
 ];
