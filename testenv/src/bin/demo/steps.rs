@@ -61,7 +61,7 @@ async fn service_gets_address(stage: &mut Stage) -> Held {
         .map_err(text)?;
     until(
         "the Service has an address",
-        Duration::from_secs(20),
+        Duration::from_mins(1),
         async || {
             let web = services.get("web").await.map_err(text)?;
             address(&web).map(|_| ()).ok_or(format!("{:?}", web.status))
