@@ -37,6 +37,10 @@ async fn joins(side: &Side, instance: Instance, cidrs: &[String]) {
 async fn registers(side: &Side, name: &str, cidrs: &[String]) {
     side.register(NodeBuilder::new(name).uninitialized()).await;
     side.initialised(name).await;
+    gets_cidrs(side, name, cidrs).await;
+}
+
+async fn gets_cidrs(side: &Side, name: &str, cidrs: &[String]) {
     if let Some(first) = cidrs.first() {
         let spec = json!({"podCIDR": first, "podCIDRs": cidrs});
         side.edit_node(name, json!({ "spec": spec })).await;

@@ -271,6 +271,15 @@ impl Side {
         first.process.wait(SOON).await.unwrap();
     }
 
+    /// Suspends the controllers until the result is dropped. Then they see all changes at once.
+    #[must_use]
+    pub fn suspend(&self) -> Suspended<'_> {
+        for running in &*self.0.controllers.lock().unwrap() {
+            running.process.suspend();
+        }
+        Suspended(self)
+    }
+
     /// The HTTPS port of the controller that was started last.
     pub fn port(&self) -> u16 {
         self.0.controllers.lock().unwrap().last().unwrap().port
@@ -454,6 +463,17 @@ impl Side {
 
     pub fn fault(&self, fault: Fault) -> u64 {
         self.cloud().set_fault(fault).unwrap()
+    }
+}
+
+/// A side whose controllers are suspended.
+pub struct Suspended<'a>(&'a Side);
+
+impl Drop for Suspended<'_> {
+    fn drop(&mut self) {
+        for running in &*self.0.0.controllers.lock().unwrap() {
+            running.process.resume();
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! A cloud whose routes depend on their Nodes' addresses.
 
-use provider_mock::{Address, Fault};
-use provider_sdk::FailureCode;
+use provider_mock::Address;
 
-use super::{Route, Scenario, Side, cloud_has, instance, joins, nothing, planted, routed, v4};
+use super::{
+    Route, Scenario, Side, cloud_has, gets_cidrs, instance, joins, nothing, planted, routed, v4,
+};
 
 /// Sets the capability `tracks_node_addresses`. A new controller takes over, and reads it.
 pub async fn track(side: &Side) {
@@ -67,15 +68,14 @@ pub fn tracked() -> Vec<Scenario> {
                 let other = format!("{name}--other");
                 joins(&side, instance(&other), &[v4(42)]).await;
                 routed(&side, &other).await;
-                // The fault keeps the controller from removing the route before the Node has its
-                // Pod CIDR.
-                let held = side.fault(
-                    Fault::failure("DeleteRoutes", FailureCode::Unavailable).subject(v4(43)),
-                );
+                joins(&side, instance(name), &[]).await;
                 let route = planted(name, &v4(43), &other, Some(side.owner().await));
+                // The controller must not see the route before the Node has its Pod CIDR, because
+                // it would remove the route.
+                let suspended = side.suspend();
                 side.cloud().plant_route(route).unwrap();
-                joins(&side, instance(name), &[v4(43)]).await;
-                assert!(side.cloud().clear_fault(held));
+                gets_cidrs(&side, name, &[v4(43)]).await;
+                drop(suspended);
                 side.cloud_is("the route leads to the Node", |cloud| {
                     let routes = cloud.routes();
                     let mut routes = routes.iter().filter(|it| it.destination_cidr == v4(43));
