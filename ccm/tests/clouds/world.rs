@@ -107,8 +107,8 @@ impl World {
         self.create_service(service).await
     }
 
-    /// Waits until the Service shows an address that the cloud's load balancer has. Returns that
-    /// load balancer.
+    /// Waits until the Service shows an address that the cloud's load balancer has, and until that
+    /// load balancer has targets: the ccm may see the Service before the Nodes. Returns it.
     pub async fn served(&self, name: &str) -> Balancer {
         eventually(&format!("{name} is served"), SOON, async || {
             let service = self.services().get(name).await;
@@ -116,9 +116,8 @@ impl World {
             let all = self.cloud.balancers().unwrap();
             let shown = ingress(&service);
             let found = all.iter().find(|it| {
-                shown
-                    .as_ref()
-                    .is_some_and(|shown| it.addresses.contains(shown))
+                let shows = |shown: &String| it.addresses.contains(shown);
+                !it.targets.is_empty() && shown.as_ref().is_some_and(shows)
             });
             found
                 .cloned()
