@@ -53,7 +53,7 @@ pub async fn installed(world: &mut World) {
     );
     let log = world.logs(&pod.name_any(), "ccm");
     assert!(
-        !log.contains("no provider"),
+        !log.contains("provider is not available"),
         "it served when the ccm came: {log}"
     );
     assert_each_sees_its_own(&pod, CREDENTIAL);
@@ -107,6 +107,7 @@ async fn hung(world: &mut World) {
     world
         .report
         .lap("provider stopped (SIGSTOP) to the ccm leading with the restarted provider");
+    world.restarted(&before, "provider").await;
     let after = the_pod(world).await;
     assert_eq!(after.uid(), before.uid());
     assert_eq!(restarts(&after, "provider"), 1);

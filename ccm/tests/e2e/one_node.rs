@@ -229,12 +229,7 @@ async fn killed(world: &mut World, victim: &str) {
     assert!(Machine::kill(&id(&before, victim)) > 0);
     if victim == "ccm" {
         // Waits for the new process, which has a log of its own.
-        let old = before.clone();
-        testenv::eventually("another ccm", PATIENCE, async || {
-            let now = world.pods().await.remove(0);
-            (restarts(&now, "ccm") > restarts(&old, "ccm")).then_some(())
-        })
-        .await;
+        world.restarted(&before, "ccm").await;
         world.said(&pod, "ccm", "initialised the provider").await;
     } else {
         let again = sessions + 1;
@@ -250,6 +245,7 @@ async fn killed(world: &mut World, victim: &str) {
     world.report.lap(&format!(
         "{victim}{how} killed to the ccm leading with a provider"
     ));
+    world.restarted(&before, victim).await;
     let after = one_pod(world, Image::Mock).await;
     assert_eq!(after.uid(), before.uid());
     assert_eq!(restarts(&after, victim), restarts(&before, victim) + 1);

@@ -150,6 +150,17 @@ impl World {
         .await
     }
 
+    /// Waits until the status of the only Pod shows that its container was restarted. The log of
+    /// another container may show that before the kubelet does.
+    pub async fn restarted(&self, before: &Pod, container: &str) {
+        let what = format!("{container} was restarted");
+        eventually(&what, PATIENCE, async || {
+            let now = self.pods().await.remove(0);
+            (restarts(&now, container) > restarts(before, container)).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until the log of a Pod's container has this text.
     pub async fn said(&self, pod: &str, container: &str, text: &str) {
         self.said_times(pod, container, text, 1).await;
