@@ -251,6 +251,9 @@ func (c *Cloud) operation(ctx context.Context, work func() error) error {
 		}
 		return work()
 	}()
+	if err != nil && ctx.Err() != nil {
+		return err // The call ended, whatever the cloud does.
+	}
 	failure := (*sdk.Failure)(nil)
 	switch isFailure := errors.As(err, &failure); {
 	case isFailure && slices.Contains(troubles, failure.Code):

@@ -132,7 +132,7 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, reque
 			waits = pending("the load balancer is being deleted", left)
 			return write, nil
 		}
-		// Delete is not done while another load balancer of this Service remains: CONFLICT without the grant (LB-26).
+		// Delete is not done while another load balancer of this Service remains. An unmarked one without the grant is CONFLICT (LB-26).
 		if other, err := findToDelete(state.Without(lb.Handle), asker, request.AdoptUnmarked); err != nil {
 			waits = err
 		} else if other != nil {

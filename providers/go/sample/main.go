@@ -71,7 +71,7 @@ func (p *Provider) Initialize(ctx context.Context, _ *sdk.Call, _ sdk.Initialize
 	return sdk.Initialized{CloudScope: p.settings.CloudScope}, err
 }
 
-// Health reports from memory (PROV-4) how the last operation that was not cancelled ended.
+// Health reports from memory (PROV-4) how the last operation ended, without those whose call had ended.
 func (p *Provider) Health() sdk.Health {
 	lastSuccess, trouble := p.cloud.Health()
 	health := sdk.Health{LastCloudSuccess: lastSuccess}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 func TestClustersAndDisksAreTold(t *testing.T) {
@@ -105,5 +106,20 @@ func TestAtShutdownACallInFlightMayFinish(t *testing.T) {
 	h.served <- nil
 	if _, err := os.Lstat(strings.TrimPrefix(h.endpoint, "unix://")); !os.IsNotExist(err) {
 		t.Fatal(err)
+	}
+}
+
+func TestACallThatEndsBeforeItsWriteAccusesNotTheCloud(t *testing.T) {
+	h := serveInitialized(t)
+	ctx, cancel := context.WithCancel(h.ctx)
+	err := h.provider.cloud.Write(ctx, func(*State) (*Write, error) {
+		cancel()
+		return &Write{Line: "create load balancer lb-1"}, nil
+	})
+	if err == nil {
+		t.Fatal("it wrote")
+	}
+	if health := h.provider.Health(); health.State == sdk.HealthDegraded {
+		t.Errorf("PROV-16: %v", health)
 	}
 }
