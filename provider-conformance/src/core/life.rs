@@ -182,7 +182,8 @@ async fn new_calls(run: &Run) -> Verdict {
     // A caller's HTTP/2 stack would react to GOAWAY. Here the suite writes the frames itself, so
     // the call arrives.
     let session = run.session().await?;
-    run.cloud_slow(SLOW * 3).await?;
+    // A lookup may take some operations one after another, all within PATIENT.
+    run.cloud_slow(SLOW * 2).await?;
     let mut line = run.raw_connection().await?;
     let mut bytes = wire::opening();
     let lookup = session.noted(tour::lookup(run))?;
