@@ -329,7 +329,7 @@ class LoadBalancers(load_balancer_pb2_grpc.LoadBalancerServiceServicer):
             if gone_at > state.now_ms():
                 waits = pending("the load balancer is being deleted", gone_at - state.now_ms())
                 return pb.DeleteLoadBalancerResponse(handle=lb["handle"], pending=waits), write
-            # It is not done while another one remains: CONFLICT without the grant (LB-26).
+            # Delete is not done while another load balancer of this Service remains. An unmarked one without the grant is CONFLICT (LB-26).
             try:
                 other = find_to_delete(state.without(lb["handle"]), asker, request.adopt_unmarked)
             except Fail as fail:

@@ -29,7 +29,7 @@ pub use setup::FOREIGN_OWNER;
 
 /// After this many turns of the scheduler, all tasks wait for a timer.
 const SETTLES: u32 = 200;
-/// How often the run checks for conditions that last too long.
+/// How often the run checks for conditions that last too long. In the calm: [`calm::LOOK`].
 const LOOK: Duration = Duration::from_secs(5);
 /// The start of virtual time, in Unix seconds.
 const EPOCH: i64 = 1_800_000_000;

@@ -176,7 +176,7 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
     let (head, body) = request.into_parts();
     match webhook.callers.admit_client(&head).await {
         Ok(Admitted::Anybody) => {}
-        // Strangers' connections give way before this one.
+        // While it serves a request, this connection is not closed for a new one.
         Ok(Admitted::Authenticated) => {
             if let Some(slot) = head.extensions.get::<Slot>() {
                 slot.known();

@@ -293,7 +293,7 @@ export function loadBalancerService(provider: Provider): LoadBalancerServiceHand
       const write = lb.gone_at_ms === undefined ? { line: `delete load balancer ${lb.handle}`, loadBalancers: { [lb.handle]: left } } : undefined;
       const waits = goneAt - state.nowMs();
       if (waits > 0) return [{ handle: lb.handle, pending: pending('the load balancer is being deleted', waits) }, write];
-      // It is not done while another one remains: CONFLICT without the grant (LB-26).
+      // Delete is not done while another load balancer of this Service remains. An unmarked one without the grant is CONFLICT (LB-26).
       try {
         const other = findToDelete(state.without(lb.handle), asker, request.adoptUnmarked);
         return [other ? { pending: pending('another load balancer of this Service is deleted next', 0) } : { done: {} }, write];

@@ -93,7 +93,7 @@ impl Lifecycle {
         let heard = stop.run_until_cancelled(passes.listing.hear(session)).await;
         let heard = match heard.unwrap_or(Heard::NotYet) {
             Heard::Partial(_) if pass.one_of_two => {
-                Heard::Nothing("some of its instances have no provider ID".to_owned())
+                Heard::Nothing("some of its instances have no provider ID".to_owned(), None)
             }
             heard => heard,
         };
@@ -105,16 +105,16 @@ impl Lifecycle {
                 tracing::warn!(%provider, "the list of instances is not complete: some have no provider ID");
                 return Some(listed);
             }
-            Heard::Nothing(error) if pass.one_of_two => {
+            Heard::Nothing(error, _) if pass.one_of_two => {
                 for node in &pass.delete {
                     passes.reported.stays(self, node, Stays::NoList(&error));
                     passes.ledger.postpone(&mut lock(&self.brake), node);
                 }
             }
             // Without a list there is no veto.
-            Heard::Nothing(error) => {
+            Heard::Nothing(error, call_id) => {
                 let provider = &self.context().provider;
-                tracing::warn!(%provider, error, "there is no complete list of instances");
+                tracing::warn!(%provider, rpc = "ListInstances", call_id = call_id.as_deref(), error, "there is no complete list of instances");
                 return Some(BTreeSet::new());
             }
             Heard::NotYet => {

@@ -10,7 +10,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::provider::{CallError, Session};
+use crate::provider::{CallError, CallId, Session};
 
 /// How long passes wait for a list, from the start of its call.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,8 +22,8 @@ pub(super) enum Heard {
     Complete(BTreeSet<String>),
     /// The list has these provider IDs, and instances without one, against INST-16.
     Partial(BTreeSet<String>),
-    /// There is no list, for this reason.
-    Nothing(String),
+    /// There is no list, for this reason. The ID is that of the failed call.
+    Nothing(String, Option<CallId>),
     /// The list may still come.
     NotYet,
 }
@@ -45,16 +45,19 @@ impl Listing {
         }
         let heard = match timeout_at(began + PATIENCE, self.call.join_next()).await {
             Ok(Some(Ok(Ok(heard)))) => heard,
-            Ok(Some(Ok(Err(trouble)))) => Heard::Nothing(trouble.to_string()),
-            Ok(Some(Err(error))) => Heard::Nothing(error.to_string()),
+            Ok(Some(Ok(Err(trouble)))) => Heard::Nothing(trouble.to_string(), trouble.call_id),
+            Ok(Some(Err(error))) => Heard::Nothing(error.to_string(), None),
             // The set is not empty here: a call was added above.
-            Ok(None) => Heard::Nothing("it was not asked for".to_owned()),
+            Ok(None) => Heard::Nothing("it was not asked for".to_owned(), None),
             // If the provider takes one call at a time, this call blocks all others.
             Err(_) if session.limiters.instances.width <= 1 => {
                 let seconds = PATIENCE.as_secs();
-                Heard::Nothing(format!(
-                    "it did not come within {seconds} s, and the provider takes no other call meanwhile"
-                ))
+                Heard::Nothing(
+                    format!(
+                        "it did not come within {seconds} s, and the provider takes no other call meanwhile"
+                    ),
+                    None,
+                )
             }
             Err(_) => return Heard::NotYet,
         };

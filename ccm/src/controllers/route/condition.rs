@@ -68,8 +68,8 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
 }
 
 impl Routes {
-    /// Compares the Node's condition with its routes when the condition has changed. The routes may
-    /// have changed before the store had the last write.
+    /// Compares the Node's condition with its routes when the condition has changed, because the
+    /// routes may have changed while the store still lacked the last written condition.
     pub(super) fn follow_condition(&self, change: &Change<Node>) {
         let Some(node) = change.new.as_deref() else {
             return;

@@ -421,7 +421,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
           Write write = lb.has("gone_at_ms") ? null : Write.loadBalancer("delete load balancer " + handle, handle, left, 0);
           long leftMs = goneAt - state.nowMs();
           if (leftMs > 0) return new Decision<>(response.setPending(Provider.pending("the load balancer is being deleted", leftMs)).build(), write);
-          // It is not done while another one remains: CONFLICT without the grant (LB-26).
+          // Delete is not done while another load balancer of this Service remains. An unmarked one without the grant is CONFLICT (LB-26).
           try {
             ObjectNode other = findToDelete(state.without(handle), asker, request.getAdoptUnmarked());
             return new Decision<>(other == null ? done : late.apply(Provider.pending("another load balancer of this Service is deleted next", 0)), write);
