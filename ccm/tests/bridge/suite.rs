@@ -55,7 +55,7 @@ async fn conforms(cloud: &Cloud, directory: &Path, config: &str, expected: &Expe
         soak: Duration::from_secs(2),
     };
     let report = run(options, std::future::pending(), |_| {}).await.unwrap();
-    let judged = Judged::of(&report, expected, timed(cloud.name()), only.is_empty());
+    let judged = Judged::of(&report, expected, &timed(cloud.name()), only.is_empty());
     eprintln!("{}", judged.summary);
     assert!(judged.wrong.is_empty(), "{}", judged.wrong);
     assert_eq!(report.left, Vec::<String>::new());
