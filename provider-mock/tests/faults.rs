@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
-use common::{PATIENCE, World, cluster, service};
+use common::{PATIENCE, World, cluster, cut_on_arrival, service};
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 use pb::provider_service_client::ProviderServiceClient;
 use provider_mock::{Cloud, Fault, FaultKind, Fixture, KINDS};
@@ -187,13 +187,7 @@ async fn statuses_sizes_and_hangs() {
     cloud
         .set_fault(Fault::new("LookupInstances", FaultKind::Hang))
         .unwrap();
-    tokio::select! {
-        biased;
-        arrived = cloud.wait_until(PATIENCE, |cloud| cloud.in_flight("LookupInstances") == 1) => {
-            assert!(arrived);
-        }
-        answered = world.lookup(&["a"]) => panic!("{answered:?}"),
-    }
+    cut_on_arrival(cloud, "LookupInstances", world.lookup(&["a"])).await;
     assert!(
         cloud
             .wait_until(PATIENCE, |cloud| cloud.in_flight("LookupInstances") == 0)

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use cloud_provider_api::v1alpha1 as pb;
-use common::{World, cluster, dial, service};
+use common::{World, cluster, cut_on_arrival, dial, service};
 use pb::ensure_load_balancer_response::Outcome as Ensured;
 use provider_mock::{Cloud, Fixture, Mock, Power, Weather};
 use provider_sdk::FailureCode;
@@ -262,12 +262,8 @@ async fn in_bad_weather_everything_that_reaches_the_cloud_fails_and_probe_says_s
     assert_eq!(probe().await.state(), pb::ProbeState::Ready);
     // A call that is cut during a slow operation of the cloud writes nothing.
     cloud.set_weather(slow(60_000));
-    let in_flight = |cloud: &Cloud| cloud.in_flight("EnsureLoadBalancer") == 1;
-    tokio::select! {
-        biased;
-        arrived = cloud.wait_until(common::PATIENCE, in_flight) => assert!(arrived),
-        answered = world.ensure(service("web"), None, &[]) => panic!("{answered:?}"),
-    }
+    let call = world.ensure(service("web"), None, &[]);
+    cut_on_arrival(&cloud, "EnsureLoadBalancer", call).await;
     let ended = |cloud: &Cloud| cloud.call_count("EnsureLoadBalancer") == 2;
     assert!(cloud.wait_until(common::PATIENCE, ended).await);
     cloud.set_weather(Weather::default());

@@ -2,11 +2,13 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    clippy::panic,
     clippy::unwrap_used,
     clippy::unnecessary_wraps,
     reason = "helpers of tests"
 )]
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,11 +17,20 @@ use pb::instance_service_client::InstanceServiceClient;
 use pb::load_balancer_service_client::LoadBalancerServiceClient;
 use pb::provider_service_client::ProviderServiceClient;
 use pb::route_service_client::RouteServiceClient;
-use provider_mock::{Fixture, Mock};
+use provider_mock::{Cloud, Fixture, Mock};
 use tonic::transport::Channel;
 
 /// The limit of each wait in a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Drops the call of this RPC once it has reached the mock. The mock must not answer it.
+pub async fn cut_on_arrival<T: Debug>(cloud: &Cloud, rpc: &str, call: impl Future<Output = T>) {
+    tokio::select! {
+        biased;
+        arrived = cloud.wait_until(PATIENCE, |cloud| cloud.in_flight(rpc) == 1) => assert!(arrived),
+        answered = call => panic!("{answered:?}"),
+    }
+}
 
 /// A mock in a directory of its own, with a connection to it.
 pub struct World {
