@@ -481,11 +481,7 @@ async fn work(world: &World, work: Work) {
             reach(calls / 2).await;
             // Right after a Probe, because the next one reports DEGRADED, and then the ccm judges
             // no answers.
-            let probes = world.cloud().call_count("Probe");
-            let probed = world
-                .cloud()
-                .wait_until(PATIENCE, |cloud| cloud.call_count("Probe") > probes);
-            assert!(probed.await, "no Probe came");
+            reach_of("Probe", world.cloud().call_count("Probe") + 1).await;
             throttle();
             // An Ensure follows, even if all Services were served before.
             change(world).await;
