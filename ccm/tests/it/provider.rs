@@ -70,8 +70,8 @@ async fn m9_a_provider_that_was_down_is_initialised_first_and_its_waiting_nodes_
     println!(
         "a Node that joined while the provider was down was initialised {took:?} after its return"
     );
-    // On a slow machine this takes longer than a second. It does not wait for a Probe, which the ccm
-    // calls every 10 s.
+    // On a slow machine this takes longer than a second. It does not wait for a Probe, which the
+    // ccm calls every 10 s.
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(world.leader().await, holder);
     // Only GetProviderInfo and Probe came before Initialize.

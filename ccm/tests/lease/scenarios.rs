@@ -332,9 +332,9 @@ async fn ten_among_ours(name: &str) -> Vec<Duration> {
     all
 }
 
-/// On a machine that starts thirty other processes at the same time, two of the ten may take longer.
-/// If the machine stalls, more of them do, so up to three rounds are played. A standby that waits
-/// for its retry period (2 s and more) gets eight in no round.
+/// On a machine that starts thirty other processes at the same time, two of the ten may take
+/// longer. If the machine stalls, more of them do, so up to three rounds are played. A standby that
+/// waits for its retry period (2 s and more) gets eight in no round.
 #[tokio::test]
 async fn m3_of_ten_hand_overs_in_a_row_among_ours_eight_take_less_than_a_second() {
     let mut rounds = Vec::new();

@@ -21,8 +21,8 @@ const HINT: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The limit for the first message of a stream.
 const BOOKMARK: Duration = Duration::from_secs(5);
-/// The first messages of a stream are over if nothing more comes for this long. A stream counts as open
-/// if it does not end within three times this long.
+/// The first messages of a stream are over if nothing more comes for this long. A stream counts as
+/// open if it does not end within three times this long.
 const QUIET: Duration = Duration::from_millis(500);
 const HINTS: [Need; 2] = [Need::Changes, Need::Hook(Hook::InstanceAdd)];
 

@@ -92,7 +92,7 @@ async fn a_socket_that_is_not_there_is_waited_for_and_told_every_ten_seconds() {
     world.led_by(&ccm).await;
     let took = back.elapsed();
     println!("a ccm whose provider came led after {took:?}");
-    // The ccm looks for the socket more often than it reports that there is none.
+    // The ccm tries to connect more often than it reports that the socket is missing.
     assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
