@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -142,11 +142,9 @@ fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT);
-    let accept = accept.and_then(|accept| accept.to_str().ok());
-    match exposition::encode(&site.registry, accept) {
-        Ok((kind, text)) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
+async fn metrics(State(site): State<Arc<Site>>) -> Response {
+    match exposition::encode(&site.registry) {
+        Ok(text) => ([(header::CONTENT_TYPE, exposition::MEDIA_TYPE)], text).into_response(),
         Err(_) => plain(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the metrics cannot be written as text\n",

@@ -77,7 +77,7 @@ const ROOMS: [&str; 9] = [
 
 #[tokio::test]
 async fn docs_operator_guide_lists_every_metric() {
-    let (_, text) = serve::exposition(&touched(), None).unwrap();
+    let text = serve::exposition(&touched()).unwrap();
     let families = scraped(&text);
     let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
     for (name, family) in &families {

@@ -239,7 +239,7 @@ pub(super) fn touched() -> Registry {
 
 #[tokio::test]
 async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
-    let (_, text) = serve::exposition(&touched(), None).unwrap();
+    let text = serve::exposition(&touched()).unwrap();
     let families = scraped(&text);
     for (name, kind, labels, buckets) in UPSTREAM {
         let family = families

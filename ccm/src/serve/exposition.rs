@@ -2,45 +2,21 @@
 //! OpenMetrics text of prometheus-client.
 //!
 //! Dashboards see the differences: a counter's family name, `le="1.0"` instead of `le="1"`, the
-//! types `info` and `unknown`. Prometheus prefers OpenMetrics if a component offers it, and Go
-//! components do not. So every client that accepts 0.0.4 gets it.
+//! types `info` and `unknown`. Go components do not offer OpenMetrics, so every client gets 0.0.4.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use prometheus_client::registry::Registry;
 
-/// The media type that prometheus-client writes.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The media type of Go components.
-const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Media type and text for a request with this Accept header.
-pub(crate) fn encode(
-    registry: &Registry,
-    accept: Option<&str>,
-) -> Result<(&'static str, String), std::fmt::Error> {
+/// The metrics as text.
+pub(crate) fn encode(registry: &Registry) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry)?;
-    if wants_openmetrics(accept.unwrap_or_default()) {
-        Ok((OPENMETRICS, text))
-    } else {
-        Ok((PROMETHEUS, prometheus(&text)))
-    }
-}
-
-/// Whether the client accepts OpenMetrics but not 0.0.4.
-fn wants_openmetrics(accept: &str) -> bool {
-    let mut types = accept
-        .split(',')
-        .map(|range| range.split(';').next().unwrap_or_default().trim());
-    let takes = |wanted: &[&str]| {
-        types
-            .clone()
-            .any(|given| wanted.iter().any(|it| given.eq_ignore_ascii_case(it)))
-    };
-    let openmetrics = takes(&["application/openmetrics-text"]);
-    openmetrics && !types.any(|given| matches!(given, "text/plain" | "text/*" | "*/*"))
+    Ok(prometheus(&text))
 }
 
 /// Converts OpenMetrics text to Prometheus text.
@@ -129,8 +105,7 @@ mod tests {
         seconds.observe(0.75);
         registry.register("wait_seconds", "How long", seconds);
         registry.register("build", "Which", Info::new([("version", "1.2")]));
-        let (kind, text) = encode(&registry, None).unwrap();
-        assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+        let text = encode(&registry).unwrap();
         let expected = [
             "# HELP workqueue_adds_total Keys added.",
             "# TYPE workqueue_adds_total counter",
@@ -151,23 +126,5 @@ mod tests {
             r#"build_info{version="1.2"} 1"#,
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
-    fn who_takes_nothing_but_openmetrics_gets_it() {
-        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-        for (accept, openmetrics) in [
-            ("", false),
-            ("*/*", false),
-            (prometheus, false),
-            ("text/plain", false),
-            ("application/openmetrics-text; version=1.0.0", true),
-            ("application/json", false),
-        ] {
-            assert_eq!(wants_openmetrics(accept), openmetrics, "{accept}");
-        }
-        let (kind, text) =
-            encode(&Registry::default(), Some("application/openmetrics-text")).unwrap();
-        assert_eq!((kind, text.as_str()), (OPENMETRICS, "# EOF\n"));
     }
 }
