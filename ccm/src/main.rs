@@ -1,11 +1,11 @@
 //! The `ccm` binary: parse, run, exit code.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use ccm::args::{Args, ArgsError, LogFormat, ProbeArgs};
-use ccm::core::text::Lines;
+use ccm::core::text::Line;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -93,12 +93,10 @@ fn start_log((verbosity, format): (u16, LogFormat)) {
         _ => "debug,ccm=trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    // In a file or a pod's log, the escape sequences of colours hinder searches.
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(colours)
-        .with_writer(Lines::new(std::io::stderr, colours));
+        .with_ansi(false)
+        .with_writer(|| Line(std::io::stderr()));
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

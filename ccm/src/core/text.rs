@@ -8,8 +8,6 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use tracing_subscriber::fmt::MakeWriter;
-
 /// The most bytes of a provider ID, a handle, a resume token, a message or a reason (CORE-11).
 pub(crate) const TEXT_LIMIT: usize = 1024;
 
@@ -35,54 +33,9 @@ fn obeyed(char: char) -> bool {
             | '\u{200b}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// As [`plain`], but keeps the escape sequences that set colours, because the formatter writes such
-/// sequences itself. Other sequences can come from fields: the formatter does not escape `Display`.
-fn coloured(text: &str) -> String {
-    let mut parts = text.split('\u{1b}');
-    let mut line = plain(parts.next().unwrap_or_default()).into_owned();
-    for part in parts {
-        let colour = part.strip_prefix('[').is_some_and(|rest| {
-            let code = |char: char| char.is_ascii_digit() || char == ';';
-            rest.trim_start_matches(code).starts_with('m')
-        });
-        line.push(if colour { '\u{1b}' } else { ' ' });
-        line.push_str(&plain(part));
-    }
-    line
-}
-
-/// Writes each log entry on one line, whatever its fields contain.
-#[derive(Clone, Copy, Debug)]
-pub struct Lines<M> {
-    inner: M,
-    /// Whether the formatter writes colours.
-    colours: bool,
-}
-
-impl<M> Lines<M> {
-    /// Writes to this writer.
-    pub fn new(inner: M, colours: bool) -> Self {
-        Self { inner, colours }
-    }
-}
-
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Lines<M> {
-    type Writer = Line<M::Writer>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        Line {
-            inner: self.inner.make_writer(),
-            colours: self.colours,
-        }
-    }
-}
-
-/// The writer of one log entry.
+/// The writer of one log entry: writes it on one line, whatever its fields contain.
 #[derive(Debug)]
-pub struct Line<W> {
-    inner: W,
-    colours: bool,
-}
+pub struct Line<W>(pub W);
 
 impl<W: Write> Write for Line<W> {
     /// The formatter passes a whole entry in one call.
@@ -92,17 +45,13 @@ impl<W: Write> Write for Line<W> {
             Some(line) => (line, "\n"),
             None => (&*text, ""),
         };
-        let line = if self.colours {
-            Cow::Owned(coloured(line))
-        } else {
-            plain(line)
-        };
-        self.inner.write_all(format!("{line}{end}").as_bytes())?;
+        self.0
+            .write_all(format!("{}{end}", plain(line)).as_bytes())?;
         Ok(entry.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+        self.0.flush()
     }
 }
 
@@ -126,29 +75,22 @@ mod tests {
     /// Finding B10.
     #[test]
     fn no_entry_of_the_log_becomes_two_lines() {
-        for colours in [false, true] {
-            let written = Arc::new(Mutex::new(Vec::new()));
-            let sink = Arc::clone(&written);
-            let make = move || Sink(Arc::clone(&sink));
-            let log = tracing_subscriber::fmt()
-                .with_ansi(colours)
-                .with_writer(Lines::new(make, colours))
-                .finish();
-            tracing::subscriber::with_default(log, || {
-                let words = "no\n2026-01-01T00:00:00Z  INFO ccm: all is well\u{202e}";
-                let steers = "a\u{1b}[2Jb\u{1b}]0;title\u{7}";
-                tracing::warn!(field = words, shown = ?words, error = %steers, "the provider says: {words}");
-            });
-            let written = written.lock().unwrap();
-            let text = String::from_utf8(written.clone()).unwrap();
-            assert_eq!(text.lines().count(), 1, "{text}");
-            assert!(text.ends_with('\n') && !text.contains('\u{202e}'), "{text}");
-            assert_eq!(text.contains('\u{1b}'), colours, "{text}");
-            assert!(
-                !text.contains("\u{1b}[2J") && !text.contains("\u{1b}]"),
-                "{text}"
-            );
-        }
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&written);
+        let log = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || Line(Sink(Arc::clone(&sink))))
+            .finish();
+        tracing::subscriber::with_default(log, || {
+            let words = "no\n2026-01-01T00:00:00Z  INFO ccm: all is well\u{202e}";
+            let steers = "a\u{1b}[2Jb\u{1b}]0;title\u{7}";
+            tracing::warn!(field = words, shown = ?words, error = %steers, "the provider says: {words}");
+        });
+        let written = written.lock().unwrap();
+        let text = String::from_utf8(written.clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.ends_with('\n') && !text.contains('\u{202e}'), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
     }
 
     struct Sink(Arc<Mutex<Vec<u8>>>);
