@@ -29,110 +29,67 @@ fn of_status(status: &Status) -> Option<String> {
         401 => Some(format!(
             "it does not recognise this process (401): check its token and certificate. Its message: {message}"
         )),
-        403 => Some(match Right::in_the_words_of(message) {
-            Some(right) => right.is_missing(),
-            None => format!("this process lacks the right (403): {message}"),
-        }),
+        403 => Some(
+            missing_right(message)
+                .unwrap_or_else(|| format!("this process lacks the right (403): {message}")),
+        ),
         _ => None,
     }
 }
 
-/// The right that RBAC says is missing.
-#[derive(Debug, PartialEq, Eq)]
-struct Right<'a> {
-    user: &'a str,
-    verb: &'a str,
-    what: What<'a>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum What<'a> {
-    Resource {
-        /// With its subresource.
-        resource: &'a str,
-        group: &'a str,
-        /// `None`: all of them, or the message names none.
-        name: Option<&'a str>,
-        /// `None`: the whole cluster.
-        namespace: Option<&'a str>,
-    },
-    Path(&'a str),
-}
-
-impl<'a> Right<'a> {
-    /// Parses the message of the API server's authorizers:
-    /// `R.G "NAME" is forbidden: User "U" cannot V resource "R" in API group "G"` with
-    /// ` in the namespace "N"` or ` at the cluster scope`, or `… cannot V path "P"`.
-    fn in_the_words_of(message: &'a str) -> Option<Self> {
-        let (object, rest) = message.split_once("User \"")?;
-        let (user, rest) = rest.split_once("\" cannot ")?;
-        let (verb, rest) = rest.split_once(' ')?;
-        let what = if let Some(rest) = rest.strip_prefix("path \"") {
-            What::Path(rest.split_once('"')?.0)
-        } else {
-            let (resource, rest) = rest.strip_prefix("resource \"")?.split_once('"')?;
-            let rest = rest.strip_prefix(" in API group \"")?;
-            let (group, rest) = rest.split_once('"')?;
-            let within = rest.strip_prefix(" in the namespace \"");
-            let object = object.strip_suffix("\" is forbidden: ");
-            What::Resource {
-                resource,
-                group,
-                name: object.and_then(|object| Some(object.split_once('"')?.1)),
-                namespace: within.and_then(|rest| Some(rest.split_once('"')?.0)),
-            }
+/// A sentence for people about the right that RBAC says is missing, with the command that checks
+/// the right again. Parses the message of the API server's authorizers:
+/// `R.G "NAME" is forbidden: User "U" cannot V resource "R" in API group "G"` with
+/// ` in the namespace "N"` or ` at the cluster scope`, or `… cannot V path "P"`.
+fn missing_right(message: &str) -> Option<String> {
+    let (of, rest) = message.split_once("User \"")?;
+    let (user, rest) = rest.split_once("\" cannot ")?;
+    let (verb, rest) = rest.split_once(' ')?;
+    let (object, asked) = if let Some(rest) = rest.strip_prefix("path \"") {
+        let (path, _) = rest.split_once('"')?;
+        (path.to_owned(), path.to_owned())
+    } else {
+        let (resource, rest) = rest.strip_prefix("resource \"")?.split_once('"')?;
+        let rest = rest.strip_prefix(" in API group \"")?;
+        let (group, rest) = rest.split_once('"')?;
+        let (kind, sub) = match resource.split_once('/') {
+            Some((kind, sub)) => (kind, Some(sub)),
+            None => (resource, None),
         };
-        Some(Self { user, verb, what })
-    }
-
-    /// A sentence for people, with the command that checks the right again.
-    fn is_missing(&self) -> String {
-        let Self { user, verb, what } = self;
-        let account = user.strip_prefix("system:serviceaccount:");
-        let who = match account.and_then(|account| account.split_once(':')) {
-            Some((namespace, name)) => format!("service account {name} of namespace {namespace}"),
-            None => format!("user {user:?}"),
-        };
-        let (object, asked) = match what {
-            What::Path(path) => ((*path).to_owned(), (*path).to_owned()),
-            What::Resource {
-                resource,
-                group,
-                name,
-                namespace,
-            } => {
-                let (kind, sub) = match resource.split_once('/') {
-                    Some((kind, sub)) => (kind, Some(sub)),
-                    None => (*resource, None),
-                };
-                let mut object = kind.to_owned();
-                if !group.is_empty() {
-                    object = format!("{object}.{group}");
-                }
-                if let Some(name) = name {
-                    object = format!("{object}/{name}");
-                }
-                let mut asked = object.clone();
-                if let Some(sub) = sub {
-                    object = format!("{sub} of {object}");
-                    asked = format!("{asked} --subresource={sub}");
-                }
-                match namespace {
-                    Some(namespace) => (
-                        format!("{object} in namespace {namespace}"),
-                        format!("{asked} -n {namespace}"),
-                    ),
-                    None => (
-                        format!("{object} in the whole cluster"),
-                        format!("{asked} -A"),
-                    ),
-                }
-            }
-        };
-        format!(
-            "{who} lacks the right to {verb} {object} (kubectl auth can-i {verb} {asked} --as={user})"
-        )
-    }
+        let mut object = kind.to_owned();
+        if !group.is_empty() {
+            object = format!("{object}.{group}");
+        }
+        // Without a name: all of them, or the message names none.
+        let named = of.strip_suffix("\" is forbidden: ");
+        if let Some((_, name)) = named.and_then(|of| of.split_once('"')) {
+            object = format!("{object}/{name}");
+        }
+        let mut asked = object.clone();
+        if let Some(sub) = sub {
+            object = format!("{sub} of {object}");
+            asked = format!("{asked} --subresource={sub}");
+        }
+        let within = rest.strip_prefix(" in the namespace \"");
+        match within.and_then(|rest| rest.split_once('"')) {
+            Some((namespace, _)) => (
+                format!("{object} in namespace {namespace}"),
+                format!("{asked} -n {namespace}"),
+            ),
+            None => (
+                format!("{object} in the whole cluster"),
+                format!("{asked} -A"),
+            ),
+        }
+    };
+    let account = user.strip_prefix("system:serviceaccount:");
+    let who = match account.and_then(|account| account.split_once(':')) {
+        Some((namespace, name)) => format!("service account {name} of namespace {namespace}"),
+        None => format!("user {user:?}"),
+    };
+    Some(format!(
+        "{who} lacks the right to {verb} {object} (kubectl auth can-i {verb} {asked} --as={user})"
+    ))
 }
 
 #[cfg(test)]
