@@ -149,37 +149,32 @@ impl Controller {
         self != Self::VolumeLabel
     }
 
-    /// The controller's short name.
-    pub fn alias(self) -> &'static str {
+    /// Its name, its short name and its service account.
+    #[rustfmt::skip]
+    fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::CloudNode => "cloud-node",
-            Self::CloudNodeLifecycle => "cloud-node-lifecycle",
-            Self::ServiceLb => "service",
-            Self::NodeRoute => "route",
-            Self::VolumeLabel => "pvlabel",
-        }
-    }
-
-    /// Its service account in `kube-system` with `--use-service-account-credentials`. These are
-    /// upstream's accounts. Each cluster binds a role to them, except to `pvl-controller`.
-    pub fn service_account(self) -> &'static str {
-        match self {
-            Self::CloudNode | Self::CloudNodeLifecycle => "node-controller",
-            Self::ServiceLb => "service-controller",
-            Self::NodeRoute => "route-controller",
-            Self::VolumeLabel => "pvl-controller",
+            Self::CloudNode => ("cloud-node-controller", "cloud-node", "node-controller"),
+            Self::CloudNodeLifecycle => ("cloud-node-lifecycle-controller", "cloud-node-lifecycle", "node-controller"),
+            Self::ServiceLb => ("service-lb-controller", "service", "service-controller"),
+            Self::NodeRoute => ("node-route-controller", "route", "route-controller"),
+            Self::VolumeLabel => ("persistent-volume-label-controller", "pvlabel", "pvl-controller"),
         }
     }
 
     /// The controller's name, as in `--controllers`, `/healthz` and the log.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::CloudNode => "cloud-node-controller",
-            Self::CloudNodeLifecycle => "cloud-node-lifecycle-controller",
-            Self::ServiceLb => "service-lb-controller",
-            Self::NodeRoute => "node-route-controller",
-            Self::VolumeLabel => "persistent-volume-label-controller",
-        }
+        self.words().0
+    }
+
+    /// The controller's short name.
+    pub fn alias(self) -> &'static str {
+        self.words().1
+    }
+
+    /// Its service account in `kube-system` with `--use-service-account-credentials`. These are
+    /// upstream's accounts. Each cluster binds a role to them, except to `pvl-controller`.
+    pub fn service_account(self) -> &'static str {
+        self.words().2
     }
 }
 
