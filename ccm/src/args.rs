@@ -171,6 +171,15 @@ pub struct Notice {
     pub text: String,
 }
 
+impl Notice {
+    fn new(flag: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            flag: flag.into(),
+            text: text.into(),
+        }
+    }
+}
+
 /// An invalid value of a flag, and what would be valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{flag}={value}: expected {expected}", .origin.as_deref().unwrap_or_default())]
@@ -219,10 +228,10 @@ impl Args {
         notices.extend(gates::answers(&self.feature_gates, &mut Vec::new()));
         notices.extend(self.election.notices());
         if self.kube_api_burst.is_some() && self.kube_api_qps.is_none() {
-            notices.push(Notice {
-                flag: "--kube-api-burst".to_owned(),
-                text: "there is no throttle unless --kube-api-qps is given".to_owned(),
-            });
+            notices.push(Notice::new(
+                "--kube-api-burst",
+                "there is no throttle unless --kube-api-qps is given",
+            ));
         }
         notices
     }

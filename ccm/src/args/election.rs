@@ -43,19 +43,15 @@ impl ElectionArgs {
 
     /// Notices for flags that were given and have no effect.
     pub(super) fn notices(&self) -> Vec<Notice> {
-        let idle = |flag: &str, text: &str| Notice {
-            flag: flag.to_owned(),
-            text: text.to_owned(),
-        };
         let mut notices = Vec::new();
         if self.enable_leader_migration && !self.election.enabled {
-            notices.push(idle(
+            notices.push(Notice::new(
                 "--enable-leader-migration",
                 "the leader migration needs --leader-elect",
             ));
         }
         if self.leader_migration_config.is_some() && !self.enable_leader_migration {
-            notices.push(idle(
+            notices.push(Notice::new(
                 "--leader-migration-config",
                 "it is read with --enable-leader-migration only",
             ));

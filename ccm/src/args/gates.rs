@@ -112,10 +112,7 @@ pub(super) fn answers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> Vec<Not
         }
         match answer(setting) {
             Ok(None) => {}
-            Ok(Some(text)) => answers.push(Notice {
-                flag: FLAG.to_owned(),
-                text: format!("{setting}: {text}"),
-            }),
+            Ok(Some(text)) => answers.push(Notice::new(FLAG, format!("{setting}: {text}"))),
             Err(expected) => wrong.push(InvalidFlag::new(FLAG, setting, expected)),
         }
     }

@@ -169,10 +169,7 @@ impl clap::FromArgMatches for LegacyArgs {
                     .and_then(Iterator::last);
                 last.is_some_and(|value| flag.holds.is_empty() || value != flag.holds)
             })
-            .map(|flag| Notice {
-                flag: format!("--{}", flag.name),
-                text: flag.answer.to_owned(),
-            })
+            .map(|flag| Notice::new(format!("--{}", flag.name), flag.answer))
             .collect();
         Ok(Self { given })
     }

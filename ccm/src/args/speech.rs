@@ -71,10 +71,7 @@ impl Speech<'_> {
     pub(super) fn notices(&self) -> Vec<Notice> {
         let mut notices = Vec::new();
         let mut tell = |name: &str, text: String| {
-            notices.push(Notice {
-                flag: self.flag(name),
-                text,
-            });
+            notices.push(Notice::new(self.flag(name), text));
         };
         if matches!(self.min_version, "VersionTLS10" | "VersionTLS11") {
             tell(
