@@ -1,6 +1,7 @@
 //! Items that every module may use. Nothing here starts a task, opens a socket or logs.
 
 mod backoff;
+mod changed;
 mod clock;
 mod condition;
 mod fence;
@@ -13,6 +14,7 @@ mod prune;
 pub mod text;
 
 pub(crate) use backoff::Backoff;
+pub(crate) use changed::changed;
 pub(crate) use clock::{WallClock, millis, wall_time};
 pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use fence::{Fence, Fenced};

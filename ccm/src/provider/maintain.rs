@@ -8,7 +8,6 @@ mod changes;
 mod lead;
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use super::status::probe_word;
 use super::weigh::Budget;
 use super::{CallError, CallErrorCode, Hint, Memory, Metrics, ProviderStatus};
 use crate::args::ProviderEndpoint;
-use crate::core::{Backoff, lock, millis};
+use crate::core::{Backoff, changed, lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -452,13 +451,6 @@ fn delay(failures: u32, random: &mut StdRng) -> Duration {
 pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
     ProviderServiceClient::with_origin(link.clone(), Link::origin())
         .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
-}
-
-/// Waits for a change. It waits for ever if the sender is gone.
-async fn changed<T>(receiver: &mut watch::Receiver<T>) {
-    if receiver.changed().await.is_err() {
-        pending::<()>().await;
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::identity::Identity;
 use super::lead::{End, LeaseLoops, Memories, Migration};
 use super::{LoopMetrics, RunError, clouds, identity, scope};
 use crate::controller::LoopContext;
+use crate::core::changed;
 use crate::lease::Elector;
 use crate::provider;
 use crate::writes::{EventType, reason};
@@ -36,20 +37,17 @@ pub(super) struct Candidate<'a> {
 impl Candidate<'_> {
     /// Works until the process ends, or until it loses the Lease.
     pub(super) async fn work(&self) -> Result<(), RunError> {
-        let (context, shutdown) = (&self.main.context, self.shutdown);
+        let context = &self.main.context;
         // A replica that cannot work yet does not take the Lease from one that can.
         let (client, config) = (&context.watch_client, &context.config);
-        let request = identity::initialize_request(client, config, self.identity);
-        let request = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return Ok(()),
-            request = request => Arc::new(request),
+        let ready = async {
+            let request = identity::initialize_request(client, config, self.identity).await;
+            context.cluster.synced().await;
+            Arc::new(request)
         };
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return Ok(()),
-            () = context.cluster.synced() => {}
-        }
+        let Some(request) = self.shutdown.run_until_cancelled(ready).await else {
+            return Ok(());
+        };
         let standing = watch::Sender::new(false);
         let on_the_lease = |kind, reason: &'static str, text| {
             if let Some(elector) = self.elector {
@@ -81,9 +79,7 @@ impl Candidate<'_> {
             let reachable = status.borrow_and_update().reachable();
             standing
                 .send_if_modified(|standing| std::mem::replace(standing, reachable) != reachable);
-            if status.changed().await.is_err() {
-                return std::future::pending().await;
-            }
+            changed(&mut status).await;
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::cluster::Store;
+use crate::core::changed;
 use crate::ownership::Clouds;
 use crate::provider::{Metrics, ProviderStatus, Session};
 use crate::report::REPORT_AGAIN;
@@ -57,10 +58,7 @@ pub(super) async fn tell(
         }
         tokio::select! {
             biased;
-            changed = status.changed() => if changed.is_err() {
-                // The provider's task has ended, so the process ends too.
-                pending::<()>().await;
-            },
+            () = changed(&mut status) => {}
             _ = ticks.tick() => {}
         }
     }

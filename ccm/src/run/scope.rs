@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::args::LeaderElectionConfig;
+use crate::core::changed;
 use crate::lease::Elector;
 use crate::provider::{Memory, ProviderStatus};
 use crate::report::REPORT_AGAIN;
@@ -94,10 +95,7 @@ pub(super) async fn tell(
         };
         tokio::select! {
             biased;
-            changed = status.changed() => if changed.is_err() {
-                // The provider's task has ended, so the process ends too.
-                pending::<()>().await;
-            },
+            () = changed(&mut status) => {}
             () = again => {}
         }
     }

@@ -14,8 +14,8 @@ use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{CallError, Retry, Session};
-use super::{Keeper, changed, client};
-use crate::core::{Backoff, millis};
+use super::{Keeper, client};
+use crate::core::{Backoff, changed, millis};
 use crate::ownership::{Clash, Ownership};
 use crate::planted::planted;
 
