@@ -57,6 +57,18 @@ pub(crate) enum Capability {
     Volumes,
 }
 
+impl Capability {
+    /// Whether the provider offers it.
+    pub(crate) fn is_in(self, offered: &api::Capabilities) -> bool {
+        match self {
+            Self::Instances => offered.instances.is_some(),
+            Self::LoadBalancers => offered.load_balancers.is_some(),
+            Self::Routes => offered.routes.is_some(),
+            Self::Volumes => offered.volumes.is_some(),
+        }
+    }
+}
+
 /// The values of [`ProviderStatus::state`].
 pub(super) const STATES: [&str; 6] = [
     "disconnected",
@@ -95,12 +107,7 @@ impl ProviderStatus {
     /// IDs. Answers about those must not reach objects of this cluster.
     pub(crate) fn usable(&self, capability: Capability) -> Option<Arc<Session>> {
         let session = self.working().filter(|_| self.scope_accepted)?;
-        let offered = session.offers(|offered| match capability {
-            Capability::Instances => offered.instances.is_some(),
-            Capability::LoadBalancers => offered.load_balancers.is_some(),
-            Capability::Routes => offered.routes.is_some(),
-            Capability::Volumes => offered.volumes.is_some(),
-        });
+        let offered = session.offers(|offered| capability.is_in(offered));
         offered.then(|| Arc::clone(session))
     }
 

@@ -18,7 +18,7 @@ use crate::cluster::Store;
 use crate::controller::LoopContext;
 use crate::controllers::{node, node_lifecycle, route, service, volume};
 use crate::lease::{Elector, Lost, Term};
-use crate::provider::ProviderStatus;
+use crate::provider::{Capability, ProviderStatus};
 
 /// How long loops may go on with calls in flight before they are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -227,30 +227,24 @@ fn obstacle(
     capabilities: &Capabilities,
     route: &RouteConfig,
 ) -> Option<&'static str> {
-    match controller {
-        Controller::CloudNode | Controller::CloudNodeLifecycle => capabilities
-            .instances
-            .is_none()
-            .then_some("the provider offers no instances"),
-        Controller::ServiceLb => capabilities
-            .load_balancers
-            .is_none()
-            .then_some("the provider offers no load balancers"),
+    let (capability, missing) = match controller {
+        Controller::CloudNode | Controller::CloudNodeLifecycle => {
+            (Capability::Instances, "the provider offers no instances")
+        }
+        Controller::ServiceLb => (
+            Capability::LoadBalancers,
+            "the provider offers no load balancers",
+        ),
         Controller::NodeRoute if !route.configure_cloud_routes => {
-            Some("--configure-cloud-routes is false")
+            return Some("--configure-cloud-routes is false");
         }
         Controller::NodeRoute if !route.allocate_node_cidrs => {
-            Some("--allocate-node-cidrs is not set")
+            return Some("--allocate-node-cidrs is not set");
         }
-        Controller::NodeRoute => capabilities
-            .routes
-            .is_none()
-            .then_some("the provider offers no routes"),
-        Controller::VolumeLabel => capabilities
-            .volumes
-            .is_none()
-            .then_some("the provider offers no volumes"),
-    }
+        Controller::NodeRoute => (Capability::Routes, "the provider offers no routes"),
+        Controller::VolumeLabel => (Capability::Volumes, "the provider offers no volumes"),
+    };
+    (!capability.is_in(capabilities)).then_some(missing)
 }
 
 /// The loops of one provider. Each has its own stop token.
