@@ -58,14 +58,12 @@ pub(super) async fn initialize_request(
         };
         let wait = BACKOFF.pause(failures);
         failures = failures.saturating_add(1);
-        let why = if let Some(refused) = refusal(&error) {
-            tracing::warn!(%refused, retry_in_ms = millis(wait), "the API server answers, but refuses");
-            format!("the API server answers, but refuses: {refused}")
-        } else {
-            tracing::warn!(%error, retry_in_ms = millis(wait), "waiting for the API server");
-            format!("waiting for the API server: {error}")
+        let (what, error) = match refusal(&error) {
+            Some(refused) => ("the API server answers, but refuses", refused),
+            None => ("waiting for the API server", error.to_string()),
         };
-        *lock(&identity.0) = Err(why);
+        tracing::warn!(error, retry_in_ms = millis(wait), "{what}");
+        *lock(&identity.0) = Err(format!("{what}: {error}"));
         sleep(wait).await;
     };
     *lock(&identity.0) = Ok(());
