@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::PostParams;
@@ -30,7 +31,7 @@ use prometheus_client::registry::Registry;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::LeaderElectionConfig;
@@ -228,7 +229,6 @@ impl Elector {
     ) -> Option<Term> {
         let shared = &self.shared;
         let mut observed = None;
-        let mut reported = String::new();
         loop {
             // This process does not read the Lease while it waits here.
             *lock(&shared.other) = None;
@@ -240,7 +240,7 @@ impl Elector {
             }
             let mut wake = Wake::new(shared.api.clone(), &shared.config.resource_name);
             while !stop.is_cancelled() && *standing.borrow() {
-                let attempt = shared.attempt(&mut observed, &mut reported).await;
+                let attempt = shared.attempt(&mut observed).await;
                 shared.complain(&attempt);
                 let next = match attempt {
                     Ok(Attempt::Held(lease, start)) => {
@@ -272,14 +272,9 @@ impl Elector {
 impl Shared {
     /// Reads the Lease and takes it if it is free. Takes bounded time. [`Elector::acquire`] waits
     /// for its end, also after `stop`.
-    async fn attempt(
-        &self,
-        observed: &mut Option<Observed>,
-        reported: &mut String,
-    ) -> Result<Attempt, AttemptError> {
+    async fn attempt(&self, observed: &mut Option<Observed>) -> kube::Result<Attempt> {
         let config = &self.config;
-        let read = self.read();
-        let read = timeout_at(Instant::now() + self.patience(), read).await??;
+        let read = within(self.patience(), self.read()).await?;
         let now = Instant::now();
         if let Some(lease) = &read {
             record::observe(observed, lease.spec.as_ref(), now);
@@ -294,42 +289,41 @@ impl Shared {
             now,
         ) {
             Claim::Until(expiry) => {
-                let holder = read.as_ref().map_or("", record::holder);
-                if *reported != holder {
-                    holder.clone_into(reported);
+                let holder = read.as_ref().map_or("", record::holder).to_owned();
+                let other = Other {
+                    holder: holder.clone(),
+                    expiry,
+                };
+                let before = lock(&self.other).replace(other);
+                if before.is_none_or(|before| before.holder != holder) {
                     let lease_until = self.by_the_wall_clock(expiry);
                     tracing::info!(holder, %lease_until, "another process leads");
                 }
-                let holder = holder.to_owned();
-                *lock(&self.other) = Some(Other { holder, expiry });
                 return Ok(Attempt::Wait(expiry));
             }
-            Claim::Free | Claim::Ours => {
-                reported.clear();
-                *lock(&self.other) = None;
-            }
+            Claim::Free | Claim::Ours => *lock(&self.other) = None,
         }
         let lease = read.unwrap_or_else(|| self.absent());
         let start = Instant::now();
-        match timeout_at(start + self.patience(), self.write(lease)).await? {
+        match within(self.patience(), self.write(lease)).await {
             Ok(lease) => Ok(Attempt::Held(Box::new(lease), start)),
             // Another process was faster, or somebody edited an annotation.
             Err(error) if is(&error, 409) => Ok(Attempt::Wait(start + SOON)),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
     /// Warns why this process cannot take the Lease. Logs repeats of the same reason at DEBUG,
     /// until an attempt succeeds, the reason changes, or this process stops trying.
-    fn complain(&self, attempt: &Result<Attempt, AttemptError>) {
-        let Err(trouble) = attempt else {
+    fn complain(&self, attempt: &kube::Result<Attempt>) {
+        let Err(error) = attempt else {
             *lock(&self.complaint) = None;
             return;
         };
         let config = &self.config;
         let (namespace, lease) = (&config.resource_namespace, &config.resource_name);
-        let (error, refusal) = (trouble.to_string(), trouble.refusal());
-        let text = match &refusal {
+        let (refused, error) = (refusal(error), error.to_string());
+        let text = match &refused {
             Some(refused) => format!("the API server answers, but refuses the Lease: {refused}"),
             None => format!("cannot read or take the Lease: {error}"),
         };
@@ -338,7 +332,7 @@ impl Shared {
             tracing::debug!(namespace, lease, error, "cannot read or take the Lease");
             return;
         }
-        match refusal {
+        match refused {
             Some(refused) => {
                 tracing::warn!(namespace, lease, %refused, "the API server answers, but refuses the Lease: this process cannot lead");
             }
@@ -413,23 +407,13 @@ async fn becomes(standing: &mut watch::Receiver<bool>, value: bool) {
     }
 }
 
-/// Why an attempt to take the Lease failed.
-#[derive(Debug, thiserror::Error)]
-enum AttemptError {
-    #[error("no answer in time")]
-    Slow(#[from] tokio::time::error::Elapsed),
-    #[error(transparent)]
-    Kube(#[from] kube::Error),
-}
-
-impl AttemptError {
-    /// Why the API server refused the request. `None`: it did not refuse.
-    fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Kube(error) => refusal(error),
-            Self::Slow(_) => None,
-        }
-    }
+/// The answer to a request. If it takes longer than `limit`, the request has failed.
+fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> impl Future<Output = kube::Result<T>> {
+    let late = |_| Err(kube::Error::Service("no answer in time".into()));
+    timeout(limit, request).map(move |answer| answer.unwrap_or_else(late))
 }
 
 fn params() -> PostParams {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::wake::Wake;
-use super::{AttemptError, SOON, Shared, is, params, record};
+use super::{SOON, Shared, is, params, record, within};
+use crate::kube_client::refusal;
 use crate::planted::planted;
 
 /// After this time the ccm gives up a release. The Lease then expires by itself.
@@ -123,8 +124,8 @@ impl Term {
             match outcome {
                 Ok(Ok(Renewal::Done(lease, start))) => self.extend(*lease, start),
                 Ok(Ok(Renewal::Taken(holder))) => self.lose(Lost::Taken { holder }),
-                Ok(Err(trouble)) => {
-                    let why = trouble.refusal().unwrap_or_else(|| trouble.to_string());
+                Ok(Err(error)) => {
+                    let why = refusal(&error).unwrap_or_else(|| error.to_string());
                     self.retry(start, why);
                 }
                 // The deadline, which is checked above.
@@ -217,25 +218,25 @@ async fn renew(
     seen: Option<&Lease>,
     start: Instant,
     read: &mut Option<Lease>,
-) -> Result<Renewal, AttemptError> {
+) -> kube::Result<Renewal> {
     let (mut seen, mut start) = (seen.cloned(), start);
     let mut conflicts = 0;
     loop {
         if let Some(lease) = seen {
-            match timeout(shared.patience(), shared.write(lease)).await? {
+            match within(shared.patience(), shared.write(lease)).await {
                 Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
                 // Somebody wrote in between, perhaps this process itself if an answer was lost. Or
                 // somebody deleted the Lease, or created it again.
                 Err(error) if is(&error, 409) || is(&error, 404) => {
                     conflicts += 1;
                     if conflicts > RENEWAL_WRITES {
-                        return Err(error.into());
+                        return Err(error);
                     }
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
-        let lease = match timeout(shared.patience(), shared.read()).await?? {
+        let lease = match within(shared.patience(), shared.read()).await? {
             Some(lease) if record::holder(&lease) == shared.identity => lease,
             Some(lease) => return Ok(Renewal::Taken(record::holder(&lease).to_owned())),
             None => {
