@@ -18,14 +18,13 @@ use rustix::net::sockopt::set_ipv6_v6only;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt as _, service_fn};
 
 use super::authorities::{Authorities, Shown};
-use super::slots::{Slot, Slots, Taken};
+use super::slots::{Slot, Slots};
 use super::tls::Tls;
 use crate::args::{ServeConfig, TlsConfig, WebhookConfig};
 
@@ -35,8 +34,6 @@ const HEAD_BYTES: usize = 64 * 1024;
 const BACKLOG: u32 = 1024;
 /// The wait after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// The least time between two log entries about a full port.
-const REPORT_EVERY: Duration = Duration::from_mins(1);
 
 /// The limits of a port and of its connections.
 #[derive(Clone, Copy, Debug)]
@@ -189,8 +186,7 @@ pub(super) async fn serve(
     let mut renewal = JoinSet::new();
     renewal.spawn(tls.renew(limits.reload));
     let mut connections = JoinSet::new();
-    let slots = Slots::new(limits.connections);
-    let mut pressure = Pressure::new(number, limits.connections);
+    let slots = Slots::new(limits.connections, number);
     loop {
         let accepted = tokio::select! {
             () = port.shutdown.cancelled() => break,
@@ -202,7 +198,7 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(slot) = pressure.relieved(&slots) else {
+                let Some(slot) = slots.take() else {
                     continue;
                 };
                 connections.spawn(Arc::clone(&port).connection(stream, peer, slot));
@@ -236,56 +232,6 @@ async fn drain(mut connections: JoinSet<()>, port: u16, limit: Duration) {
         );
     }
     connections.shutdown().await;
-}
-
-/// Logs that the port is full, with the number of connections closed since the last entry. An
-/// older connection gives way to a new one. If none may give way, the new one is closed.
-struct Pressure {
-    port: u16,
-    /// The limit of the port.
-    connections: usize,
-    reported: Option<Instant>,
-    closed: u64,
-}
-
-impl Pressure {
-    fn new(port: u16, connections: usize) -> Self {
-        Self {
-            port,
-            connections,
-            reported: None,
-            closed: 0,
-        }
-    }
-
-    /// A slot for a new connection, if there is one.
-    fn relieved(&mut self, slots: &Arc<Slots>) -> Option<Slot> {
-        let slot = match slots.take() {
-            Taken::Free(slot) => return Some(slot),
-            Taken::Evicted(slot) => Some(slot),
-            Taken::Full => None,
-        };
-        self.tell();
-        slot
-    }
-
-    fn tell(&mut self) {
-        self.closed += 1;
-        if self
-            .reported
-            .is_some_and(|reported| reported.elapsed() < REPORT_EVERY)
-        {
-            return;
-        }
-        tracing::warn!(
-            port = self.port,
-            connections = self.connections,
-            closed = self.closed,
-            "the HTTPS port is full: the ccm closes an older connection for each new one, or the new one itself. Find out who opens them"
-        );
-        self.reported = Some(Instant::now());
-        self.closed = 0;
-    }
 }
 
 /// What the connections of a port share.

@@ -6,13 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::core::lock;
-use tokio_util::sync::CancellationToken;
+
+/// The least time between two log entries about a full port.
+const REPORT_EVERY: Duration = Duration::from_mins(1);
 
 /// The slots of a port.
 pub(super) struct Slots {
     max: usize,
+    port: u16,
     table: Mutex<Table>,
 }
 
@@ -21,6 +28,10 @@ struct Table {
     /// A logical clock: the event with the lower number came first.
     clock: u64,
     held: BTreeMap<u64, Entry>,
+    /// The last log entry about a full port.
+    reported: Option<Instant>,
+    /// Connections closed since then, old or new.
+    closed: u64,
 }
 
 struct Entry {
@@ -56,27 +67,22 @@ impl Entry {
     }
 }
 
-/// How a new connection got its slot.
-pub(super) enum Taken {
-    Free(Slot),
-    /// An older connection was closed for it.
-    Evicted(Slot),
-    /// All connections serve authenticated users.
-    Full,
-}
-
 impl Slots {
-    pub(super) fn new(max: usize) -> Arc<Self> {
+    /// `port` is for log entries: two ports have this code.
+    pub(super) fn new(max: usize, port: u16) -> Arc<Self> {
         Arc::new(Self {
             max,
+            port,
             table: Mutex::default(),
         })
     }
 
-    pub(super) fn take(self: &Arc<Self>) -> Taken {
+    /// A slot for a new connection. If the port is full, an older connection gives way. `None`: all
+    /// serve authenticated users, so none may give way.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
         let mut table = self.table();
-        let evicts = table.held.len() >= self.max;
-        if evicts {
+        if table.held.len() >= self.max {
+            self.tell(&mut table);
             // Any valid token can make a user known, and a stranger can make requests last. Neither
             // may displace a probe, whose connection is idle until its handshake ends. So a class
             // with more than half of the connections is closed first.
@@ -89,9 +95,7 @@ impl Slots {
                 let gives_way = crowded.is_none_or(|crowded| class == crowded);
                 gives_way.then_some((class, it.idle_since, *id))
             });
-            let Some((.., id)) = ranked.min() else {
-                return Taken::Full;
-            };
+            let (.., id) = ranked.min()?;
             if let Some(entry) = table.held.remove(&id) {
                 entry.evicted.cancel();
             }
@@ -106,16 +110,27 @@ impl Slots {
         };
         table.held.insert(id, entry);
         drop(table);
-        let slot = Slot(Arc::new(Held {
+        Some(Slot(Arc::new(Held {
             slots: Arc::clone(self),
             id,
             evicted,
-        }));
-        if evicts {
-            Taken::Evicted(slot)
-        } else {
-            Taken::Free(slot)
+        })))
+    }
+
+    /// Logs that the port is full, with the number of connections closed since the last entry.
+    fn tell(&self, table: &mut Table) {
+        table.closed += 1;
+        if table.reported.is_some_and(|at| at.elapsed() < REPORT_EVERY) {
+            return;
         }
+        tracing::warn!(
+            port = self.port,
+            connections = self.max,
+            closed = table.closed,
+            "the HTTPS port is full: the ccm closes an older connection for each new one, or the new one itself. Find out who opens them"
+        );
+        table.reported = Some(Instant::now());
+        table.closed = 0;
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -189,10 +204,7 @@ mod tests {
     use super::*;
 
     fn take(slots: &Arc<Slots>) -> Slot {
-        match slots.take() {
-            Taken::Free(slot) | Taken::Evicted(slot) => slot,
-            Taken::Full => panic!("no slot"),
-        }
+        slots.take().expect("no slot")
     }
 
     fn gone(slots: &[&Slot]) -> Vec<bool> {
@@ -204,7 +216,7 @@ mod tests {
 
     #[test]
     fn b_m4_the_oldest_idle_connection_of_nobody_known_gives_way_first() {
-        let slots = Slots::new(5);
+        let slots = Slots::new(5, 0);
         let [known, other, serving, first, second] = [(); 5].map(|()| take(&slots));
         known.known();
         other.known();
@@ -241,7 +253,7 @@ mod tests {
 
     #[test]
     fn b_m4_who_has_a_token_cannot_push_out_a_probe() {
-        let slots = Slots::new(8);
+        let slots = Slots::new(8, 0);
         let known = |slots: &Arc<Slots>| {
             let slot = take(slots);
             slot.known();
@@ -257,7 +269,7 @@ mod tests {
 
     #[test]
     fn b_m4_requests_of_nobody_known_cannot_push_out_a_probe() {
-        let slots = Slots::new(8);
+        let slots = Slots::new(8, 0);
         let strangers: Vec<Slot> = (0..8).map(|_| take(&slots)).collect();
         let requests: Vec<Serving> = strangers.iter().map(Slot::serve).collect();
         let probe = take(&slots);
@@ -271,17 +283,17 @@ mod tests {
 
     #[test]
     fn b_m4_authenticated_requests_are_never_closed_for_a_new_connection() {
-        let slots = Slots::new(1);
+        let slots = Slots::new(1, 0);
         let slot = take(&slots);
         slot.known();
         let request = slot.serve();
-        assert!(matches!(slots.take(), Taken::Full));
+        assert!(slots.take().is_none());
         drop(request);
         let next = take(&slots);
         assert_eq!(gone(&[&slot]), [true]);
         // The slot of a closed connection frees nothing when it ends.
         drop(slot);
         drop(next);
-        assert!(matches!(slots.take(), Taken::Free(_)));
+        assert!(slots.table().held.is_empty());
     }
 }
