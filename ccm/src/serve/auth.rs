@@ -1,23 +1,22 @@
 //! Authentication (TokenReview) and authorisation (SubjectAccessReview) of requests. If a review
 //! that a request needs has no answer, the request is refused (B-M4).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use axum::http::HeaderMap;
+use axum::http::header::{self, ToStrError};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::Client;
-use tokio::time::Instant;
 
 use super::authorities::{Authorities, Shown};
-use super::cache::{Cache, Digest, digest};
+use super::cache::{Cache, digest};
 use super::reviews::{NotReviewed, Reviews};
 use super::user::User;
 use crate::args::ServeConfig;
-use crate::core::lock;
 
 /// Why a request is refused. The caller gets the text. Only the log has the cause of a failed
 /// review.
@@ -52,10 +51,10 @@ struct Inner {
     tokens: Reviews,
     access: Reviews,
     authorities: Authorities,
-    always_allowed: Vec<PathPattern>,
-    users: Mutex<Cache<Option<Arc<User>>>>,
-    allowed: Mutex<Cache<()>>,
-    denied: Mutex<Cache<()>>,
+    always_allowed: Vec<String>,
+    users: Cache<Option<Arc<User>>>,
+    allowed: Cache<()>,
+    denied: Cache<()>,
 }
 
 /// Members of this group may do everything without a SubjectAccessReview, as in the API server.
@@ -84,15 +83,10 @@ impl Reviewer {
                 authorization,
             ),
             authorities,
-            always_allowed: config
-                .authorization
-                .always_allow_paths
-                .iter()
-                .map(|path| PathPattern::new(path))
-                .collect(),
-            users: Mutex::new(Cache::new(config.authentication.token_ttl)),
-            allowed: Mutex::new(Cache::new(config.authorization.allowed_ttl)),
-            denied: Mutex::new(Cache::new(config.authorization.denied_ttl)),
+            always_allowed: config.authorization.always_allow_paths.clone(),
+            users: Cache::new(config.authentication.token_ttl),
+            allowed: Cache::new(config.authorization.allowed_ttl),
+            denied: Cache::new(config.authorization.denied_ttl),
         }))
     }
 
@@ -101,11 +95,8 @@ impl Reviewer {
     pub(super) async fn review(&self, request: &Parts) -> Result<Admitted, Refusal> {
         let inner = &self.0;
         let path = request.uri.path();
-        if inner
-            .always_allowed
-            .iter()
-            .any(|pattern| pattern.matches(path))
-        {
+        let mut always_allowed = inner.always_allowed.iter();
+        if always_allowed.any(|pattern| allows(pattern, path)) {
             return Ok(Admitted::Anybody);
         }
         inner.judge(request, path).await
@@ -169,15 +160,15 @@ impl Inner {
                 None => refused = true,
             }
         }
-        match Credentials::of(&request.headers) {
-            Credentials::Token(token) => {
+        match bearer_token(&request.headers) {
+            Ok(Some(token)) => {
                 if let Some(user) = self.who(token).await? {
                     return Ok(user);
                 }
                 refused = true;
             }
-            Credentials::Unreadable => refused = true,
-            Credentials::None => {}
+            Err(_) => refused = true,
+            Ok(None) => {}
         }
         if refused {
             return Err(Refusal::Unauthenticated);
@@ -188,7 +179,7 @@ impl Inner {
     /// The user of this token. `None`: the token is not valid.
     async fn who(&self, token: &str) -> Result<Option<Arc<User>>, Refusal> {
         let question = digest(token.as_bytes());
-        if let Some(known) = recall(&self.users, &question) {
+        if let Some(known) = self.users.get(&question) {
             return Ok(known);
         }
         let review = TokenReview {
@@ -216,7 +207,7 @@ impl Inner {
                     .authenticated(),
                 ))
             });
-        keep(&self.users, question, user.clone());
+        self.users.put(question, user.clone());
         Ok(user)
     }
 
@@ -233,10 +224,10 @@ impl Inner {
             ..SubjectAccessReviewSpec::default()
         };
         let question = digest(&self.access.body(&spec)?);
-        if recall(&self.allowed, &question).is_some() {
+        if self.allowed.get(&question).is_some() {
             return Ok(true);
         }
-        if recall(&self.denied, &question).is_some() {
+        if self.denied.get(&question).is_some() {
             return Ok(false);
         }
         let review = SubjectAccessReview {
@@ -251,70 +242,31 @@ impl Inner {
             })
             .await?;
         let verdicts = if allowed { &self.allowed } else { &self.denied };
-        keep(verdicts, question, ());
+        verdicts.put(question, ());
         Ok(allowed)
     }
 }
 
-fn recall<V: Clone>(cache: &Mutex<Cache<V>>, question: &Digest) -> Option<V> {
-    let cache = lock(cache);
-    cache.get(question, Instant::now())
+/// The token in the Authorization header. `None`: no header, no token, or a scheme that is not
+/// supported (`Basic`). An error: the header is not text.
+fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ToStrError> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return Ok(None);
+    };
+    let words = value.to_str()?.trim().split_once(' ');
+    Ok(words
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim()))
 }
 
-fn keep<V: Clone>(cache: &Mutex<Cache<V>>, question: Digest, answer: V) {
-    let mut cache = lock(cache);
-    cache.put(question, answer, Instant::now());
-}
-
-/// The Authorization header of a request.
-#[derive(Debug, PartialEq, Eq)]
-enum Credentials<'a> {
-    /// No header, no token, or a scheme that is not supported (`Basic`).
-    None,
-    Token(&'a str),
-    /// A header that is not text.
-    Unreadable,
-}
-
-impl<'a> Credentials<'a> {
-    fn of(headers: &'a HeaderMap) -> Self {
-        let Some(value) = headers.get(header::AUTHORIZATION) else {
-            return Self::None;
-        };
-        let Ok(value) = value.to_str() else {
-            return Self::Unreadable;
-        };
-        match value.trim().split_once(' ') {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
-                Self::Token(token.trim())
-            }
-            _ => Self::None,
-        }
-    }
-}
-
-/// A path that is always allowed. With a `*` at its end, it allows every path that begins with it.
-#[derive(Debug)]
-enum PathPattern {
-    Exact(String),
-    Prefix(String),
-}
-
-impl PathPattern {
-    fn new(pattern: &str) -> Self {
-        let pattern = pattern.trim_start_matches('/');
-        match pattern.strip_suffix('*') {
-            Some(prefix) => Self::Prefix(prefix.to_owned()),
-            None => Self::Exact(pattern.to_owned()),
-        }
-    }
-
-    fn matches(&self, path: &str) -> bool {
-        let path = path.strip_prefix('/').unwrap_or(path);
-        match self {
-            Self::Exact(exact) => path == exact,
-            Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
-        }
+/// Whether the pattern of always allowed paths allows this path. With a `*` at its end, it allows
+/// every path that begins with it.
+fn allows(pattern: &str, path: &str) -> bool {
+    let pattern = pattern.trim_start_matches('/');
+    let path = path.strip_prefix('/').unwrap_or(path);
+    match pattern.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => path == pattern,
     }
 }
 
@@ -324,23 +276,25 @@ mod tests {
 
     #[test]
     fn b_m4_credentials_of_a_request() {
-        let cases: [(Option<&[u8]>, Credentials<'_>); 9] = [
-            (None, Credentials::None),
-            (Some(b""), Credentials::None),
-            (Some(b"Bearer"), Credentials::None),
-            (Some(b"Bearer "), Credentials::None),
-            (Some(b"Basic dTpw"), Credentials::None),
-            (Some(b"Bearer abc"), Credentials::Token("abc")),
-            (Some(b"bearer   abc "), Credentials::Token("abc")),
-            (Some(b"BEARER a.b.c"), Credentials::Token("a.b.c")),
-            (Some(b"Bearer \xff"), Credentials::Unreadable),
+        type Case<'a> = (Option<&'a [u8]>, Result<Option<&'a str>, ()>);
+        let cases: [Case<'_>; 9] = [
+            (None, Ok(None)),
+            (Some(b""), Ok(None)),
+            (Some(b"Bearer"), Ok(None)),
+            (Some(b"Bearer "), Ok(None)),
+            (Some(b"Basic dTpw"), Ok(None)),
+            (Some(b"Bearer abc"), Ok(Some("abc"))),
+            (Some(b"bearer   abc "), Ok(Some("abc"))),
+            (Some(b"BEARER a.b.c"), Ok(Some("a.b.c"))),
+            (Some(b"Bearer \xff"), Err(())),
         ];
         for (value, expected) in cases {
             let mut headers = HeaderMap::new();
             if let Some(value) = value {
                 headers.insert(header::AUTHORIZATION, value.try_into().unwrap());
             }
-            assert_eq!(Credentials::of(&headers), expected, "{value:?}");
+            let token = bearer_token(&headers).map_err(|_| ());
+            assert_eq!(token, expected, "{value:?}");
         }
     }
 
@@ -360,11 +314,7 @@ mod tests {
             ("*", "/metrics", true),
             ("", "/metrics", false),
         ] {
-            assert_eq!(
-                PathPattern::new(pattern).matches(path),
-                expected,
-                "{pattern} {path}"
-            );
+            assert_eq!(allows(pattern, path), expected, "{pattern} {path}");
         }
     }
 }

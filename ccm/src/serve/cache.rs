@@ -1,9 +1,12 @@
 //! A bounded cache of answers that are valid for a short time.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::core::lock;
 
 /// The most answers to keep. A caller that sends a million tokens costs reviews, not memory.
 pub(super) const CAPACITY: usize = 1024;
@@ -13,7 +16,7 @@ pub(super) type Digest = Vec<u8>;
 
 /// Answers by the digest of their question. The question itself (a token) is not kept.
 pub(super) struct Cache<V> {
-    answers: BTreeMap<Digest, (Instant, V)>,
+    answers: Mutex<BTreeMap<Digest, (Instant, V)>>,
     lifetime: Duration,
 }
 
@@ -22,27 +25,27 @@ impl<V: Clone> Cache<V> {
     pub(super) fn new(lifetime: Duration) -> Self {
         Self {
             lifetime,
-            answers: BTreeMap::new(),
+            answers: Mutex::default(),
         }
     }
 
-    pub(super) fn get(&self, question: &Digest, now: Instant) -> Option<V> {
-        self.answers
-            .get(question)
-            .filter(|(expiry, _)| now < *expiry)
-            .map(|(_, answer)| answer.clone())
+    pub(super) fn get(&self, question: &Digest) -> Option<V> {
+        let answers = lock(&self.answers);
+        let (expiry, answer) = answers.get(question)?;
+        (Instant::now() < *expiry).then(|| answer.clone())
     }
 
-    pub(super) fn put(&mut self, question: Digest, answer: V, now: Instant) {
-        self.answers.retain(|_, (expiry, _)| now < *expiry);
-        if self.answers.len() >= CAPACITY {
-            let expiries = self.answers.iter().map(|(old, (expiry, _))| (expiry, old));
+    pub(super) fn put(&self, question: Digest, answer: V) {
+        let now = Instant::now();
+        let mut answers = lock(&self.answers);
+        answers.retain(|_, (expiry, _)| now < *expiry);
+        if answers.len() >= CAPACITY {
+            let expiries = answers.iter().map(|(old, (expiry, _))| (expiry, old));
             if let Some(first) = expiries.min().map(|(_, old)| old.clone()) {
-                self.answers.remove(&first);
+                answers.remove(&first);
             }
         }
-        let expiry = now + self.lifetime;
-        self.answers.insert(question, (expiry, answer));
+        answers.insert(question, (now + self.lifetime, answer));
     }
 }
 
@@ -58,6 +61,8 @@ pub(super) fn digest(bytes: &[u8]) -> Digest {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     const LIFETIME: Duration = Duration::from_secs(10);
@@ -70,49 +75,47 @@ mod tests {
         );
     }
 
-    #[test]
-    fn b_m4_an_answer_is_good_for_its_lifetime_only() {
-        let start = Instant::now();
-        let mut cache = Cache::new(LIFETIME);
-        cache.put(digest(b"a"), 1, start);
-        let almost = start + LIFETIME.checked_sub(Duration::from_millis(1)).unwrap();
-        assert_eq!(cache.get(&digest(b"a"), almost), Some(1));
-        assert_eq!(cache.get(&digest(b"b"), almost), None);
-        assert_eq!(cache.get(&digest(b"a"), start + LIFETIME), None);
+    #[tokio::test(start_paused = true)]
+    async fn b_m4_an_answer_is_good_for_its_lifetime_only() {
+        let cache = Cache::new(LIFETIME);
+        cache.put(digest(b"a"), 1);
+        let end = Duration::from_millis(1);
+        advance(LIFETIME.checked_sub(end).unwrap()).await;
+        assert_eq!(cache.get(&digest(b"a")), Some(1));
+        assert_eq!(cache.get(&digest(b"b")), None);
+        advance(end).await;
+        assert_eq!(cache.get(&digest(b"a")), None);
     }
 
-    #[test]
-    fn b_m4_the_cache_is_bounded_and_drops_the_oldest() {
-        let now = Instant::now();
-        let mut cache = Cache::new(LIFETIME);
+    #[tokio::test(start_paused = true)]
+    async fn b_m4_the_cache_is_bounded_and_drops_the_oldest() {
+        let cache = Cache::new(LIFETIME);
         let key = |n: usize| digest(&n.to_le_bytes());
         for n in 0..CAPACITY * 3 {
-            cache.put(key(n), n, now + Duration::from_micros(n as u64));
-            assert!(cache.answers.len() <= CAPACITY);
+            cache.put(key(n), n);
+            assert!(lock(&cache.answers).len() <= CAPACITY);
+            advance(Duration::from_micros(1)).await;
         }
-        let then = now + Duration::from_millis(10);
-        assert_eq!(cache.get(&key(0), then), None);
+        assert_eq!(cache.get(&key(0)), None);
+        assert_eq!(cache.get(&key(CAPACITY * 3 - 1)), Some(CAPACITY * 3 - 1));
         assert_eq!(
-            cache.get(&key(CAPACITY * 3 - 1), then),
-            Some(CAPACITY * 3 - 1)
-        );
-        assert_eq!(
-            cache.get(&key(CAPACITY * 2), then),
+            cache.get(&key(CAPACITY * 2)),
             Some(CAPACITY * 2),
             "the newest CAPACITY stay"
         );
     }
 
-    #[test]
-    fn an_answer_that_was_renewed_outlives_its_first_expiry() {
-        let start = Instant::now();
-        let mut cache = Cache::new(LIFETIME);
-        cache.put(digest(b"a"), 1, start);
-        cache.put(digest(b"a"), 2, start + LIFETIME / 2);
-        let later = start + LIFETIME + Duration::from_millis(1);
-        cache.put(digest(b"b"), 3, later);
-        assert_eq!(cache.get(&digest(b"a"), later), Some(2));
-        cache.put(digest(b"b"), 4, start + LIFETIME * 9);
-        assert_eq!(cache.answers.len(), 1);
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_was_renewed_outlives_its_first_expiry() {
+        let cache = Cache::new(LIFETIME);
+        cache.put(digest(b"a"), 1);
+        advance(LIFETIME / 2).await;
+        cache.put(digest(b"a"), 2);
+        advance(LIFETIME / 2 + Duration::from_millis(1)).await;
+        cache.put(digest(b"b"), 3);
+        assert_eq!(cache.get(&digest(b"a")), Some(2));
+        advance(LIFETIME * 8).await;
+        cache.put(digest(b"b"), 4);
+        assert_eq!(lock(&cache.answers).len(), 1);
     }
 }
