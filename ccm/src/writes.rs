@@ -28,8 +28,7 @@ use crate::planted::planted;
 pub(crate) use error::WriteError;
 #[cfg(any(test, fuzzing))]
 pub(crate) use events::fuzz;
-use events::node_reference;
-pub(crate) use events::{EventMetrics, EventSink, EventType, service_reference, volume_reference};
+pub(crate) use events::{EventMetrics, EventSink, EventType, reference};
 pub(crate) use nodes::NodePatch;
 pub(crate) use services::{ServicePatch, ServiceStatusPatch};
 pub(crate) use volumes::VolumePatch;
@@ -68,8 +67,7 @@ impl Writes {
 
     /// Records an event on the Node.
     pub(crate) fn node_event(&self, node: &Node, kind: EventType, reason: &str, message: String) {
-        self.events
-            .record(&node_reference(node), kind, reason, message);
+        self.events.record(&reference(node), kind, reason, message);
     }
 
     /// Patches the object that `base` is a view of. Sends no request if there is nothing to patch.

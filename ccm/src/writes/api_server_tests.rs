@@ -291,12 +291,7 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
     let events = writes.with_component("cloud-node-controller").events;
     let record = |message: &str| {
         let kind = EventType::Warning;
-        events.record(
-            &node_reference(&node),
-            kind,
-            "CallError",
-            message.to_owned(),
-        );
+        events.record(&reference(&node), kind, "CallError", message.to_owned());
     };
     let seen = async |count: i32| {
         eventually("the event is there", DEADLINE, async || {
@@ -337,7 +332,7 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
     assert_eq!(seen(1).await.message.as_deref(), Some("third"));
 
     // The writer still writes the events that wait at the stop.
-    let reference = node_reference(&node);
+    let reference = reference(&node);
     for number in 0..20 {
         let reason = format!("Reason{number}");
         events.record(&reference, EventType::Normal, &reason, String::new());
@@ -369,7 +364,7 @@ async fn m10_an_event_that_is_refused_holds_up_no_other() {
     let reference = |namespace: &str| {
         let mut service = LoadBalancerBuilder::new(namespace, "s").build();
         service.metadata.uid = Some(format!("uid-in-{namespace}"));
-        service_reference(&service)
+        reference(&service)
     };
     let kind = EventType::Normal;
     writes.events.record(

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, ObjectReference, PersistentVolume, Service};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -271,31 +271,13 @@ impl EventMetrics {
     }
 }
 
-fn reference(object: &impl Resource, kind: &str) -> ObjectReference {
-    let meta = object.meta();
+/// The reference of an object, as upstream's cloud controllers make it, with the real UID. The
+/// kubelet's events have a Node's name as UID; `kubectl describe node` shows both.
+pub(crate) fn reference(object: &impl Resource<DynamicType = ()>) -> ObjectReference {
     ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some(kind.to_owned()),
-        namespace: meta.namespace.clone(),
-        name: meta.name.clone(),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
-        field_path: None,
+        resource_version: object.meta().resource_version.clone(),
+        ..object.object_ref(&())
     }
-}
-
-/// The reference of a Node, as upstream's cloud controllers make it, with the real UID. The
-/// kubelet's events have the name as UID; `kubectl describe node` shows both.
-pub(crate) fn node_reference(node: &Node) -> ObjectReference {
-    reference(node, "Node")
-}
-
-pub(crate) fn service_reference(service: &Service) -> ObjectReference {
-    reference(service, "Service")
-}
-
-pub(crate) fn volume_reference(volume: &PersistentVolume) -> ObjectReference {
-    reference(volume, "PersistentVolume")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::sync::Report;
 use super::{State, Worker};
 use crate::core::{Key, millis};
 use crate::report::{self, Answered, Obstacle};
-use crate::writes::{EventType, service_reference};
+use crate::writes::{EventType, reference};
 
 impl Worker {
     /// Logs why a Service is not done and, if it is time, records an event.
@@ -180,6 +180,6 @@ impl Worker {
 
     fn reported(&self, service: &Service, kind: EventType, reason: &str, message: String) {
         let events = &self.driver.context.writes.events;
-        events.record(&service_reference(service), kind, reason, message);
+        events.record(&reference(service), kind, reason, message);
     }
 }

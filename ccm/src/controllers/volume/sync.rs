@@ -12,7 +12,7 @@ use crate::controller::Batch;
 use crate::core::Key;
 use crate::provider::{CallError, CallErrorCode, Session};
 use crate::queue::Requeue;
-use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};
+use crate::writes::{EventType, VolumePatch, WriteError, reason, reference};
 
 /// The delay after a failure that only a person can fix (a missing right, a policy, a label set by
 /// hand).
@@ -169,7 +169,7 @@ impl Worker {
     }
 
     fn warn(&self, volume: &PersistentVolume, reason: &str, message: String) {
-        let object = volume_reference(volume);
+        let object = reference(volume);
         let events = &self.driver.context.writes.events;
         events.record(&object, EventType::Warning, reason, message);
     }

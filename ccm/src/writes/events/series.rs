@@ -39,46 +39,36 @@ impl Written {
     }
 }
 
+/// Each Event, with the time of its last write.
 #[derive(Default)]
-pub(super) struct Series {
-    written: BTreeMap<Arc<EventKey>, (u64, Instant, Written)>,
-    /// By the order of the last write.
-    order: BTreeMap<u64, Arc<EventKey>>,
-    turn: u64,
-}
+pub(super) struct Series(BTreeMap<Arc<EventKey>, (Instant, Written)>);
 
 impl Series {
     /// The earliest time for a repeat of that Event. `None`: it would create a new Event.
     pub(super) fn not_before(&self, key: &EventKey, now: Instant) -> Option<Instant> {
-        let (_, at, written) = self.written.get(key)?;
+        let (at, written) = self.0.get(key)?;
         (now.saturating_duration_since(*at) < WINDOW).then(|| *at + written.gap())
     }
 
     /// Removes and returns the Event that a repeat patches.
     pub(super) fn take(&mut self, key: &EventKey, now: Instant) -> Option<Written> {
-        let (turn, at, written) = self.written.remove(key)?;
-        self.order.remove(&turn);
+        let (at, written) = self.0.remove(key)?;
         (now.saturating_duration_since(at) < WINDOW).then_some(written)
     }
 
     /// Remembers an Event that was written.
     pub(super) fn put(&mut self, key: Arc<EventKey>, written: Written, now: Instant) {
-        self.turn += 1;
-        self.order.insert(self.turn, Arc::clone(&key));
-        if let Some((before, ..)) = self.written.insert(key, (self.turn, now, written)) {
-            self.order.remove(&before);
-        }
-        while self.written.len() > BOUND {
-            let Some((_, oldest)) = self.order.pop_first() else {
-                break;
-            };
-            self.written.remove(&oldest);
+        self.0.insert(key, (now, written));
+        if self.0.len() > BOUND {
+            let oldest = self.0.iter().min_by_key(|(_, (at, _))| *at);
+            if let Some(oldest) = oldest.map(|(key, _)| Arc::clone(key)) {
+                self.0.remove(&oldest);
+            }
         }
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        assert_eq!(self.written.len(), self.order.len());
-        self.written.len()
+        self.0.len()
     }
 }

@@ -1,3 +1,5 @@
+use k8s_openapi::api::core::v1::Node;
+
 use super::series::{Series, Written};
 use super::*;
 use crate::writes::reason;
@@ -7,7 +9,7 @@ fn node(name: &str) -> ObjectReference {
     let mut node = Node::default();
     node.metadata.name = Some(name.to_owned());
     node.metadata.uid = Some(format!("uid-{name}"));
-    node_reference(&node)
+    reference(&node)
 }
 
 #[test]
