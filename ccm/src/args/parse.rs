@@ -6,63 +6,16 @@ use std::time::Duration;
 
 use super::config::BrakeConfig;
 
-/// A duration as Go writes it (`5m0s`, `1h30m`, `100ms`) or reads it (`0`, `1.5h30m`).
+/// A duration as Go writes it (`5m0s`, `1h30m`, `100ms`), also with a fraction in its last unit
+/// (`1.5h`), or `0`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    text.parse::<jiff::SignedDuration>()
-        .ok()
-        .or_else(|| go_duration(text))
-        .ok_or_else(|| "expected a duration such as 5s, 1m30s or 100ms".to_owned())
-        .and_then(|duration| {
-            Duration::try_from(duration)
-                .map_err(|_| "expected a duration that is not negative".to_owned())
-        })
-}
-
-/// The forms of Go that jiff does not know: zero without a unit, and a fraction in any place.
-fn go_duration(text: &str) -> Option<jiff::SignedDuration> {
-    let (negative, mut rest) = match text.strip_prefix(['+', '-']) {
-        Some(rest) => (text.starts_with('-'), rest),
-        None => (false, text),
-    };
-    if rest == "0" {
-        return Some(jiff::SignedDuration::ZERO);
+    if text == "0" {
+        return Ok(Duration::ZERO);
     }
-    if rest.is_empty() {
-        return None;
-    }
-    let of_number = |c: char| c.is_ascii_digit() || c == '.';
-    let mut total: i64 = 0;
-    while !rest.is_empty() {
-        let (number, tail) = rest.split_at(rest.find(|c| !of_number(c))?);
-        let (unit, tail) = tail.split_at(tail.find(of_number).unwrap_or(tail.len()));
-        rest = tail;
-        let nanoseconds: i64 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.len() + fraction.len() == 0 || !digits(fraction) {
-            return None;
-        }
-        let whole: i64 = format!("0{whole}").parse().ok()?;
-        total = total.checked_add(whole.checked_mul(nanoseconds)?)?;
-        // Further digits are less than a nanosecond, even of an hour.
-        let (mut part, mut scale) = (0, 1);
-        for digit in fraction.bytes().take(15) {
-            part = part * 10 + i128::from(digit - b'0');
-            scale *= 10;
-        }
-        let part = part * i128::from(nanoseconds) / scale;
-        total = total.checked_add(i64::try_from(part).ok()?)?;
-    }
-    let total = if negative { -total } else { total };
-    Some(jiff::SignedDuration::from_nanos(total))
+    let duration: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| "expected a duration such as 5s, 1m30s or 100ms".to_owned())?;
+    Duration::try_from(duration).map_err(|_| "expected a duration that is not negative".to_owned())
 }
 
 /// Parses with the type's own parser. An error says that `what` was expected.
