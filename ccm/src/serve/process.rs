@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use procfs::process::Process;
+use procfs::process::{LimitValue, Process};
 use procfs::{CurrentSI as _, KernelStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -38,40 +38,52 @@ pub(crate) fn register(registry: &mut Registry) {
 #[derive(Debug)]
 struct ThisProcess;
 
-struct Facts {
-    cpu_seconds: f64,
-    start_time: f64,
-    resident: f64,
-    virtual_memory: f64,
-    open_fds: Option<f64>,
-    max_fds: Option<f64>,
-}
+/// A gauge: its name, its meaning and its value.
+type Row = (&'static str, &'static str, Option<f64>);
 
-impl Facts {
-    fn read() -> procfs::ProcResult<Self> {
-        let process = Process::myself()?;
-        let stat = process.stat()?;
-        let ticks = procfs::ticks_per_second() as f64;
-        let booted = KernelStats::current()?.btime as f64;
-        let limit = process.limits().ok().map(|limits| limits.max_open_files);
-        let max_fds = limit.and_then(|limit| match limit.soft_limit {
-            procfs::process::LimitValue::Value(most) => Some(most as f64),
-            procfs::process::LimitValue::Unlimited => None,
-        });
-        Ok(Self {
-            cpu_seconds: (stat.utime + stat.stime) as f64 / ticks,
-            start_time: booted + stat.starttime as f64 / ticks,
-            resident: stat.rss as f64 * procfs::page_size() as f64,
-            virtual_memory: stat.vsize as f64,
-            open_fds: process.fd_count().ok().map(|count| count as f64),
-            max_fds,
-        })
-    }
+/// The CPU time in seconds, and the gauges.
+fn facts() -> procfs::ProcResult<(f64, [Row; 5])> {
+    let process = Process::myself()?;
+    let stat = process.stat()?;
+    let ticks = procfs::ticks_per_second() as f64;
+    let booted = KernelStats::current()?.btime as f64;
+    let limit = process.limits().ok().map(|limits| limits.max_open_files);
+    let gauges = [
+        (
+            "process_start_time_seconds",
+            "When this process started, in seconds since the epoch",
+            Some(booted + stat.starttime as f64 / ticks),
+        ),
+        (
+            "process_resident_memory_bytes",
+            "Resident memory of this process",
+            Some(stat.rss as f64 * procfs::page_size() as f64),
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "Virtual memory of this process",
+            Some(stat.vsize as f64),
+        ),
+        (
+            "process_open_fds",
+            "Open file descriptors",
+            process.fd_count().ok().map(|count| count as f64),
+        ),
+        (
+            "process_max_fds",
+            "File descriptors that may be open",
+            limit.and_then(|limit| match limit.soft_limit {
+                LimitValue::Value(most) => Some(most as f64),
+                LimitValue::Unlimited => None,
+            }),
+        ),
+    ];
+    Ok(((stat.utime + stat.stime) as f64 / ticks, gauges))
 }
 
 impl Collector for ThisProcess {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let facts = match Facts::read() {
+        let (cpu_seconds, gauges) = match facts() {
             Ok(facts) => facts,
             Err(error) => {
                 tracing::debug!(%error, "/proc cannot be read");
@@ -84,30 +96,8 @@ impl Collector for ThisProcess {
             None,
             MetricType::Counter,
         )?;
-        ConstCounter::new(facts.cpu_seconds).encode(cpu)?;
-        for (name, help, value) in [
-            (
-                "process_start_time_seconds",
-                "When this process started, in seconds since the epoch",
-                Some(facts.start_time),
-            ),
-            (
-                "process_resident_memory_bytes",
-                "Resident memory of this process",
-                Some(facts.resident),
-            ),
-            (
-                "process_virtual_memory_bytes",
-                "Virtual memory of this process",
-                Some(facts.virtual_memory),
-            ),
-            ("process_open_fds", "Open file descriptors", facts.open_fds),
-            (
-                "process_max_fds",
-                "File descriptors that may be open",
-                facts.max_fds,
-            ),
-        ] {
+        ConstCounter::new(cpu_seconds).encode(cpu)?;
+        for (name, help, value) in gauges {
             let Some(value) = value else { continue };
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(metric)?;
