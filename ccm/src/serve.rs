@@ -42,7 +42,9 @@ pub(crate) use connections::Listener;
 pub(crate) use exposition::encode as exposition;
 pub(crate) use health::{Health, Probe};
 pub(crate) use process::register as register_process;
-pub(crate) use webhook::{Review, WebhookMetrics, WebhookSite, serve_webhooks};
+#[cfg(test)]
+pub(crate) use webhook::Review;
+pub(crate) use webhook::{WebhookMetrics, WebhookSite, serve_webhooks};
 
 use auth::{Admitted, Refusal};
 use connections::Limits;

@@ -40,7 +40,7 @@ pub struct Config {
     pub route: RouteConfig,
     /// The HTTPS port.
     pub serve: ServeConfig,
-    /// The admission webhooks, if any is on and their port is not 0.
+    /// The admission webhook, if it is on and its port is not 0.
     pub webhooks: Option<WebhookConfig>,
     /// The leader steps down after this long without an answer of its provider. 60 s.
     #[serde(serialize_with = "go_duration")]
@@ -410,12 +410,14 @@ pub struct RouteConfig {
     pub concurrent_syncs: Option<usize>,
 }
 
-/// The admission webhooks and their HTTPS port.
+/// The name of the admission webhook, as in `--webhooks`, in metrics, and in its path. It sets labels
+/// and node affinity of new PersistentVolumes (B-V1), and is off by default.
+pub const VOLUME_WEBHOOK: &str = "persistent-volume-label";
+
+/// The admission webhook and its HTTPS port.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookConfig {
-    /// `--webhooks`; none.
-    pub webhooks: BTreeSet<Webhook>,
     /// `--webhook-bind-address`; 0.0.0.0.
     pub bind_address: IpAddr,
     /// `--webhook-secure-port`; 10260.
@@ -425,29 +427,4 @@ pub struct WebhookConfig {
     /// `--webhook-tls-cert-file` and `--webhook-tls-private-key-file`, or the files in
     /// `--webhook-cert-dir`; and the TLS settings.
     pub tls: TlsConfig,
-}
-
-/// The admission webhooks. All are off by default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Webhook {
-    /// Labels and node affinity of new PersistentVolumes (B-V1).
-    VolumeLabel,
-}
-
-impl Webhook {
-    /// All webhooks.
-    pub const ALL: [Self; 1] = [Self::VolumeLabel];
-
-    /// The webhook's name, as in `--webhooks`, in metrics, and in its path.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::VolumeLabel => "persistent-volume-label",
-        }
-    }
-}
-
-impl Serialize for Webhook {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
 }

@@ -1,6 +1,7 @@
 //! From flags to a [`Config`]. All errors are reported at once.
 
 use std::collections::BTreeSet;
+use std::slice;
 use std::time::Duration;
 
 use super::{Args, Config, Controller, InvalidFlag, gates, parse};
@@ -132,14 +133,8 @@ impl Args {
     }
 
     fn check_cluster(&self, wrong: &mut Vec<InvalidFlag>) {
-        if self.cluster.name.is_empty() || self.cluster.name.len() > 253 {
-            wrong.push(InvalidFlag::new(
-                "--cluster-name",
-                &self.cluster.name,
-                "1 to 253 bytes",
-            ));
-        }
         for (flag, ids) in [
+            ("--cluster-name", slice::from_ref(&self.cluster.name)),
             ("--cluster-owner-id", self.cluster.owner_id.as_slice()),
             (
                 "--previous-owner-ids",
@@ -188,17 +183,29 @@ impl Args {
 
 /// B-M1: the controllers that a list of `*`, names, aliases and `-name` asks for.
 fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Controller> {
-    let all = Controller::ALL.into_iter();
-    let usual: Vec<_> = all.clone().filter(|it| it.on_by_default()).collect();
-    let find = |name: &str| {
-        all.clone()
-            .find(|it| it.name() == name || it.alias() == name)
-    };
-    let on = chosen(given, &usual, find, |word| {
-        let known = Controller::ALL.map(Controller::name).join(", ");
-        let expected = format!("'*' or one of {known}");
-        wrong.push(InvalidFlag::new("--controllers", word, expected));
-    });
+    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
+    for word in given {
+        let (set, name) = match word.strip_prefix('-') {
+            Some(name) => (&mut off, name),
+            None => (&mut on, word.as_str()),
+        };
+        let mut all = Controller::ALL.into_iter();
+        match all.find(|it| it.name() == name || it.alias() == name) {
+            Some(one) => {
+                set.insert(one);
+            }
+            None if word == "*" => {
+                let usual = Controller::ALL.into_iter().filter(|it| it.on_by_default());
+                on.extend(usual);
+            }
+            None => {
+                let known = Controller::ALL.map(Controller::name).join(", ");
+                let expected = format!("'*' or one of {known}");
+                wrong.push(InvalidFlag::new("--controllers", word, expected));
+            }
+        }
+    }
+    on.retain(|one| !off.contains(one));
     if on.is_empty() && wrong.is_empty() {
         wrong.push(InvalidFlag::new(
             "--controllers",
@@ -206,30 +213,5 @@ fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Contr
             "at least one controller",
         ));
     }
-    on
-}
-
-/// What a list of names and `-name` asks for. `*` stands for the `usual` ones.
-pub(super) fn chosen<'a, T: Copy + Ord>(
-    given: impl IntoIterator<Item = &'a String>,
-    usual: &[T],
-    find: impl Fn(&str) -> Option<T>,
-    mut unknown: impl FnMut(&str),
-) -> BTreeSet<T> {
-    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
-    for word in given {
-        let (set, name) = match word.strip_prefix('-') {
-            Some(name) => (&mut off, name),
-            None => (&mut on, word.as_str()),
-        };
-        match find(name) {
-            Some(one) => {
-                set.insert(one);
-            }
-            None if word == "*" => on.extend(usual),
-            None => unknown(word),
-        }
-    }
-    on.retain(|one| !off.contains(one));
     on
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use super::parse;
 use super::speech::Speech;
-use super::validate::chosen;
-use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, Webhook, WebhookConfig};
+use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, VOLUME_WEBHOOK, WebhookConfig};
 
 /// The name of the files in `--webhook-cert-dir`, as in a Go CCM.
 const PAIR: &str = "cloud-controller-manager-webhook";
@@ -97,14 +96,26 @@ impl WebhookArgs {
         self.speech().notices()
     }
 
+    /// Whether `--webhooks` asks for the one webhook that exists.
+    fn is_on(&self, wrong: &mut Vec<InvalidFlag>) -> bool {
+        let (mut on, mut off) = (false, false);
+        for word in &self.webhooks {
+            match word.strip_prefix('-') {
+                Some(VOLUME_WEBHOOK) => off = true,
+                None if word == VOLUME_WEBHOOK => on = true,
+                None if word.is_empty() || word == "*" => {}
+                _ => {
+                    let expected = format!("one of {VOLUME_WEBHOOK}");
+                    wrong.push(InvalidFlag::new("--webhooks", word, expected));
+                }
+            }
+        }
+        on && !off
+    }
+
     /// The configuration of the webhooks. `None`: the ccm serves none.
     pub(super) fn config(self, wrong: &mut Vec<InvalidFlag>) -> Option<WebhookConfig> {
-        let find = |name: &str| Webhook::ALL.into_iter().find(|it| it.name() == name);
-        let given = self.webhooks.iter().filter(|word| !word.is_empty());
-        let webhooks = chosen(given, &[], find, |word| {
-            let expected = format!("one of {}", Webhook::ALL.map(Webhook::name).join(", "));
-            wrong.push(InvalidFlag::new("--webhooks", word, expected));
-        });
+        let on = self.is_on(wrong);
         let speech = self.speech().config(wrong);
         let files = match self.speech().files() {
             Err(invalid) => {
@@ -117,7 +128,7 @@ impl WebhookArgs {
             }),
             Ok(files) => files,
         };
-        if webhooks.is_empty() || self.webhook_secure_port == 0 {
+        if !on || self.webhook_secure_port == 0 {
             return None;
         }
         if files.is_none() {
@@ -129,7 +140,6 @@ impl WebhookArgs {
             return None;
         }
         Some(WebhookConfig {
-            webhooks,
             bind_address: self.webhook_bind_address,
             port: self.webhook_secure_port,
             client_ca_file: self.webhook_client_ca_file,

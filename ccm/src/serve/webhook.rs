@@ -1,4 +1,4 @@
-//! The port of the admission webhooks: one path for each. Everything that a caller can send has a
+//! The port of the admission webhook, at a path with its name. Everything that a caller can send has a
 //! limit.
 //!
 //! With `--webhook-client-ca-file` callers are authenticated. An API server shows webhooks a
@@ -7,7 +7,6 @@
 //! nothing.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,9 +56,10 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) type Review =
     Arc<dyn Fn(Bytes, Duration) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync>;
 
-/// The webhooks by name. Each is served at `/NAME`.
+/// A webhook, which is served at `/NAME`.
 pub(crate) struct WebhookSite {
-    pub(crate) webhooks: BTreeMap<&'static str, Review>,
+    pub(crate) name: &'static str,
+    pub(crate) review: Review,
     pub(crate) metrics: WebhookMetrics,
 }
 
@@ -124,20 +124,16 @@ pub(crate) async fn serve_webhooks(
 }
 
 fn router(site: WebhookSite, callers: &Authorities) -> Router {
-    let mut router = Router::new();
-    let held = Arc::new(Semaphore::new(BYTES_HELD));
-    let bytes = Arc::new(Semaphore::new(BYTES_AT_ONCE));
-    for (name, review) in site.webhooks {
-        let webhook = Webhook {
-            name,
-            review,
-            held: Arc::clone(&held),
-            bytes: Arc::clone(&bytes),
-            callers: callers.clone(),
-            metrics: site.metrics.clone(),
-        };
-        router = router.route(&format!("/{name}"), post(answer).with_state(webhook));
-    }
+    let path = format!("/{}", site.name);
+    let webhook = Webhook {
+        name: site.name,
+        review: site.review,
+        held: Arc::new(Semaphore::new(BYTES_HELD)),
+        bytes: Arc::new(Semaphore::new(BYTES_AT_ONCE)),
+        callers: callers.clone(),
+        metrics: site.metrics,
+    };
+    let router = Router::new().route(&path, post(answer).with_state(webhook));
     router.fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no webhook here\n") })
 }
 

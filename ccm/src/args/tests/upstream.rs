@@ -248,7 +248,6 @@ fn b_m5_upstream_options_without_webhooks() {
     let (webhooks, same) = shown(&WHOLE);
     assert_eq!(others, same);
     assert!(none.is_null());
-    assert_eq!(webhooks["webhooks"][0], "persistent-volume-label");
     assert_eq!(webhooks["tls"]["minVersion"], "VersionTLS13");
     let answers = answered(&without);
     assert!(

@@ -1,6 +1,5 @@
 //! The port of the webhooks.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +45,8 @@ async fn b_v1_a_hundred_volumes_that_are_created_at_once_are_reviewed() {
         })
     });
     let site = WebhookSite {
-        webhooks: BTreeMap::from([("slow", review)]),
+        name: "slow",
+        review,
         metrics: WebhookMetrics::register(&mut Registry::default()),
     };
     let mut tasks = JoinSet::new();

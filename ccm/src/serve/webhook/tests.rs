@@ -26,11 +26,21 @@ fn site() -> (Router, Registry) {
             }
         })
     });
-    let webhooks = BTreeMap::from([("echo", review)]);
-    (
-        router(WebhookSite { webhooks, metrics }, &anybody()),
-        registry,
-    )
+    (served("echo", review, metrics, &anybody()), registry)
+}
+
+fn served(
+    name: &'static str,
+    review: Review,
+    metrics: WebhookMetrics,
+    callers: &Authorities,
+) -> Router {
+    let site = WebhookSite {
+        name,
+        review,
+        metrics,
+    };
+    router(site, callers)
 }
 
 fn anybody() -> Authorities {
@@ -122,8 +132,7 @@ async fn b_v1_few_large_reviews_are_worked_on_at_once() {
         })
     };
     let metrics = WebhookMetrics::register(&mut Registry::default());
-    let webhooks = BTreeMap::from([("slow", review)]);
-    let router = router(WebhookSite { webhooks, metrics }, &anybody());
+    let router = served("slow", review, metrics, &anybody());
     let mut calls = JoinSet::new();
     for _ in 0..8 {
         let router = router.clone();
@@ -146,8 +155,7 @@ async fn b_v1_the_bodies_that_wait_for_their_turn_have_a_bound() {
     let read = Arc::new(AtomicUsize::new(0));
     let review: Review = Arc::new(|_, _| Box::pin(std::future::pending()));
     let metrics = WebhookMetrics::register(&mut Registry::default());
-    let webhooks = BTreeMap::from([("slow", review)]);
-    let router = router(WebhookSite { webhooks, metrics }, &anybody());
+    let router = served("slow", review, metrics, &anybody());
     let mut calls = JoinSet::new();
     for _ in 0..64 {
         let (router, read) = (router.clone(), Arc::clone(&read));
@@ -215,8 +223,7 @@ async fn b_v1_only_callers_of_a_trusted_authority_are_answered_where_one_is_name
     let callers = Authorities::of_webhooks(Some(&file)).await.unwrap();
     let metrics = WebhookMetrics::register(&mut Registry::default());
     let review: Review = Arc::new(|_, _| Box::pin(async { Ok(b"answered".to_vec()) }));
-    let webhooks = BTreeMap::from([("echo", review)]);
-    let router = router(WebhookSite { webhooks, metrics }, &callers);
+    let router = served("echo", review, metrics, &callers);
     for (shown, status) in [
         (Some(certificate(&ours)), 200),
         (Some(certificate(&other)), 401),
