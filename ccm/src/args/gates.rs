@@ -26,19 +26,15 @@ const fn gate(name: &'static str, default: bool) -> Gate {
 
 const fn locked(name: &'static str) -> Gate {
     Gate {
-        name,
-        default: true,
         locked: true,
-        here: None,
+        ..gate(name, true)
     }
 }
 
 const fn here(name: &'static str, default: bool, holds: bool, why: &'static str) -> Gate {
     Gate {
-        name,
-        default,
-        locked: false,
         here: Some((holds, why)),
+        ..gate(name, default)
     }
 }
 
