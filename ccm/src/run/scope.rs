@@ -3,7 +3,6 @@
 //! says so.
 
 use std::collections::BTreeMap;
-use std::future::pending;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -87,16 +86,10 @@ pub(super) async fn tell(
             });
             again = [again, claims].into_iter().flatten().min();
         }
-        let again = async {
-            match again {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = changed(&mut status) => {}
-            () = again => {}
+            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
@@ -91,17 +91,11 @@ impl EventWriter {
             if stop.is_cancelled() {
                 return None;
             }
-            let due = async {
-                match wake {
-                    Some(wake) => tokio::time::sleep_until(wake).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = self.shared.changed.notified() => {}
                 () = stop.cancelled() => {}
-                () = due => {}
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
     }
@@ -158,12 +152,13 @@ impl EventWriter {
 
     async fn write(&mut self, key: Arc<EventKey>, draft: Draft) {
         let own = self.shared.own().get(key.component).cloned();
-        let mut answer = match &own {
-            Some(own) => self.attempt(own, &key, &draft).await,
-            None => self.attempt(&self.client.clone(), &key, &draft).await,
-        };
-        if let (Some(_), Err(WriteError::Refused(_) | WriteError::Unavailable(_))) = (&own, &answer)
-        {
+        let client = own.as_ref().unwrap_or(&self.client).clone();
+        let mut answer = self.attempt(&client, &key, &draft).await;
+        let refused = matches!(
+            answer,
+            Err(WriteError::Refused(_) | WriteError::Unavailable(_))
+        );
+        if own.is_some() && refused {
             // This client is not used again until the controller starts again: all later events
             // would wait for its failures.
             self.shared.own().remove(key.component);
