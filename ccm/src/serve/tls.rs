@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{CipherSuite, NamedGroup, ServerConfig, SupportedCipherSuite};
+use rustls::{NamedGroup, ServerConfig, SupportedCipherSuite};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
@@ -304,7 +304,8 @@ fn provider(config: &TlsConfig) -> Arc<CryptoProvider> {
         provider.cipher_suites.retain(|suite| match suite {
             SupportedCipherSuite::Tls13(_) => true,
             SupportedCipherSuite::Tls12(_) => {
-                name(suite.suite()).is_some_and(|name| asked.contains(name))
+                let name = suite.suite().as_str();
+                name.is_some_and(|name| asked.contains(name))
             }
         });
     }
@@ -313,10 +314,6 @@ fn provider(config: &TlsConfig) -> Arc<CryptoProvider> {
         provider.kx_groups.retain(|group| asks(group.name()));
     }
     Arc::new(provider)
-}
-
-fn name(suite: CipherSuite) -> Option<&'static str> {
-    suite.as_str()
 }
 
 /// A certificate and its key as PEM, for localhost, 127.0.0.1 and this host's name.
