@@ -289,7 +289,8 @@ impl Shared {
             now,
         ) {
             Claim::Until(expiry) => {
-                let holder = read.as_ref().map_or("", record::holder).to_owned();
+                // A deleted Lease names nobody, so the holder is the last one that was read.
+                let holder = observed.as_ref().map_or("", Observed::holder).to_owned();
                 let other = Other {
                     holder: holder.clone(),
                     expiry,

@@ -16,6 +16,13 @@ pub(super) struct Observed {
     since: Instant,
 }
 
+impl Observed {
+    /// The holder's identity; empty if the Lease named none.
+    pub(super) fn holder(&self) -> &str {
+        self.spec.holder_identity.as_deref().unwrap_or_default()
+    }
+}
+
 /// The holder of the Lease.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claim {

@@ -4,6 +4,7 @@ mod fence;
 mod real;
 mod sim;
 
+use std::collections::BTreeSet;
 use std::sync::Mutex as StdMutex;
 
 use jiff::Timestamp;
@@ -305,6 +306,7 @@ async fn b_m3_deleted_while_held_is_made_again() {
     let sim = Sim::new();
     let (a, b) = (candidate(&sim, "a", NEAR, 5), candidate(&sim, "b", NEAR, 6));
     let mut term = a.lead_within(1.0).await;
+    let reader = b.elector.clone();
     let standby = tokio::spawn(async move { b.lead().await.map(drop) });
     a.elector
         .set_annotation("grpc-ccm.io/cloud-scope-mock", "account-1");
@@ -314,9 +316,24 @@ async fn b_m3_deleted_while_held_is_made_again() {
     assert_eq!(remembered.len(), 1);
     sim.delete();
     // A standby that has seen a live holder does not take a deleted Lease before the holder's time
-    // is over.
-    let held = timeout(Duration::from_secs(30), term.hold()).await;
-    assert!(held.is_err() && a.fence.check().is_ok());
+    // is over, and goes on naming that holder.
+    let mut named = BTreeSet::new();
+    let names = async {
+        loop {
+            named.extend(reader.stands_behind());
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        lost = term.hold() => panic!("{lost:?}"),
+        () = names => {}
+        () = sleep(Duration::from_secs(30)) => {}
+    }
+    assert!(a.fence.check().is_ok());
+    assert!(
+        named.iter().all(|text| text.starts_with("a leads; ")),
+        "{named:?}"
+    );
     assert_eq!(sim.holder(), "a");
     // ▲S20: deleting the Lease does not accept another cloud scope.
     assert_eq!(*a.elector.annotations().borrow(), remembered);
