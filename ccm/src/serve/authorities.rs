@@ -199,10 +199,8 @@ impl Authorities {
             looked_up: AtomicBool::new(false),
             building: Arc::new(Semaphore::new(1)),
         }));
-        match authorities.read_files().await.into_iter().next() {
-            Some(error) => Err(error),
-            None => Ok(authorities),
-        }
+        authorities.read_files().await?;
+        Ok(authorities)
     }
 
     /// Verifies the certificates. `None`: the verification panicked, or the runtime is shutting
@@ -273,8 +271,8 @@ impl Authorities {
         let mut reported = String::new();
         loop {
             tokio::time::sleep(FILES).await;
-            let trouble = self.read_files().await.pop();
-            let trouble = trouble.map_or_else(String::new, |error| format!("{error:#}"));
+            let trouble = self.read_files().await.err();
+            let trouble = trouble.map_or_else(String::new, |error| error.to_string());
             if trouble != reported && !trouble.is_empty() {
                 tracing::warn!(
                     error = trouble,
@@ -285,16 +283,16 @@ impl Authorities {
         }
     }
 
-    /// Reads the files, and trusts the authorities in those that have changed. Returns an error for
+    /// Reads the files, and trusts the authorities in those that have changed. The error names
     /// each file that cannot be used.
-    async fn read_files(&self) -> Vec<anyhow::Error> {
+    async fn read_files(&self) -> anyhow::Result<()> {
         let (config, trust) = (&self.0.config, self.trust());
         let mut wrong = Vec::new();
         if let Some(path) = &config.client_ca_file {
             match changed(&self.0.client_flag, path, trust.clients.as_ref()).await {
                 Ok(None) => {}
                 Ok(Some(bundle)) => self.set(|trust| trust.clients = Some(bundle)),
-                Err(error) => wrong.push(error),
+                Err(error) => wrong.push(format!("{error:#}")),
             }
         }
         let proxies = trust.proxies.as_ref().map(|(bundle, _)| bundle);
@@ -305,10 +303,11 @@ impl Authorities {
                     let headers = config.request_header.clone();
                     self.set(|trust| trust.proxies = Some((bundle, headers)));
                 }
-                Err(error) => wrong.push(error),
+                Err(error) => wrong.push(format!("{error:#}")),
             }
         }
-        wrong
+        anyhow::ensure!(wrong.is_empty(), "{}", wrong.join("; "));
+        Ok(())
     }
 
     async fn keep_lookup(&self, client: Client) -> String {

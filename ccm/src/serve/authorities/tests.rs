@@ -84,3 +84,22 @@ async fn b_m4_callers_that_hang_up_have_no_chains_built_side_by_side() {
     }
     assert!(authorities.judge(&shown()).await.unwrap().refused);
 }
+
+/// An operator with two wrong files learns of both at once.
+#[tokio::test]
+async fn b_m4_each_file_of_authorities_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clients, proxies) = (
+        folder.path().join("clients.pem"),
+        folder.path().join("proxies.pem"),
+    );
+    let mut config = AuthenticationConfig {
+        client_ca_file: Some(clients.clone()),
+        ..AuthenticationConfig::default()
+    };
+    config.request_header.client_ca_file = Some(proxies.clone());
+    let error = Authorities::read(&config).await.err().unwrap().to_string();
+    for file in [clients, proxies] {
+        assert!(error.contains(file.to_str().unwrap()), "{error}");
+    }
+}
