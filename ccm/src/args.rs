@@ -227,10 +227,10 @@ impl Args {
         notices.extend(self.webhook.notices());
         notices.extend(gates::answers(&self.feature_gates, &mut Vec::new()));
         notices.extend(self.election.notices());
-        if self.kube_api_burst.is_some() && self.kube_api_qps.is_none() {
+        if self.kube_api_burst.is_some() && self.kube_api_qps.is_none_or(|qps| qps < 0.0) {
             notices.push(Notice::new(
                 "--kube-api-burst",
-                "there is no throttle unless --kube-api-qps is given",
+                "there is no throttle unless --kube-api-qps is above 0",
             ));
         }
         notices

@@ -108,6 +108,11 @@ fn b_m1_an_unknown_controller_is_an_error_that_lists_the_known_ones() {
         &["--controllers=-service,service"],
         &["at least one controller"],
     );
+    // Another wrong flag hides nothing.
+    refused(
+        &["--kube-api-qps=0", "--controllers=-service,service"],
+        &["--kube-api-qps=0", "at least one controller"],
+    );
 }
 
 #[test]
@@ -388,6 +393,9 @@ fn b_m5_flags_of_the_go_ccm_are_answered_unless_they_ask_for_what_is_so_anyway()
             "--kube-api-burst",
         ]
     );
+    // A negative rate is no throttle either.
+    let negative = ["--kube-api-qps=-1", "--kube-api-burst=30"];
+    assert_eq!(answered(&negative), ["--kube-api-burst"]);
     let silent: [&str; 0] = [];
     assert_eq!(
         answered(&[

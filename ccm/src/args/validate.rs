@@ -184,6 +184,7 @@ impl Args {
 /// B-M1: the controllers that a list of `*`, names, aliases and `-name` asks for.
 fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Controller> {
     let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
+    let wrong_before = wrong.len();
     for word in given {
         let (set, name) = match word.strip_prefix('-') {
             Some(name) => (&mut off, name),
@@ -206,7 +207,7 @@ fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Contr
         }
     }
     on.retain(|one| !off.contains(one));
-    if on.is_empty() && wrong.is_empty() {
+    if on.is_empty() && wrong.len() == wrong_before {
         wrong.push(InvalidFlag::new(
             "--controllers",
             given.join(","),
