@@ -14,7 +14,6 @@
 mod calls;
 mod condition;
 mod facts;
-mod fresh;
 mod ledger;
 mod lists;
 mod plan;

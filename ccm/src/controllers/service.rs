@@ -20,7 +20,6 @@ mod nodes;
 mod notes;
 mod orphans;
 mod plan;
-mod recheck;
 mod record;
 mod reported;
 mod settle;

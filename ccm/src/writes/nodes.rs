@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, Taint};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use serde_json::{Value, json};
 
 use super::{Part, WriteError, Writes, name_of, patch_metadata, told_apart};
+
+/// Nodes in a page of a list.
+const PAGE: u32 = 500;
+/// The most pages to read. A longer list is an error.
+const MOST_PAGES: usize = 100;
 
 /// A merge patch of a Node's metadata and spec. Empty fields leave the Node's as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,6 +98,26 @@ impl Writes {
     /// too). `None`: it does not exist.
     pub(crate) async fn read_node(&self, name: &str) -> Result<Option<Node>, WriteError> {
         Self::read(&self.nodes(), name).await
+    }
+
+    /// Lists the Nodes from the API server instead of the store, until `each` returns false.
+    pub(crate) async fn list_nodes(
+        &self,
+        mut each: impl FnMut(&Node) -> bool,
+    ) -> Result<(), WriteError> {
+        let mut params = ListParams::default().limit(PAGE);
+        for _ in 0..MOST_PAGES {
+            let page = self.nodes().list(&params).await?;
+            if !page.items.iter().all(&mut each) {
+                return Ok(());
+            }
+            match page.metadata.continue_ {
+                Some(token) if !token.is_empty() => params = params.continue_token(&token),
+                _ => return Ok(()),
+            }
+        }
+        let text = format!("the list of Nodes has more than {MOST_PAGES} pages");
+        Err(WriteError::Unavailable(text))
     }
 
     /// Deletes the Node with its UID and resourceVersion as preconditions.

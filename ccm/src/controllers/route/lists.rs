@@ -12,11 +12,12 @@ use tokio::time::{Instant, timeout};
 
 use super::facts::{NodeFacts, matters};
 use super::plan::{self, Look, Pass, Task, deletions};
-use super::{RESYNC, Routes, State, fresh};
+use super::{RESYNC, Routes, State};
 use crate::cluster::Change;
 use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
 use crate::provider::{CallError, Hint, ProviderStatus, Retry, Session};
 use crate::queue::Requeue;
+use crate::writes::WriteError;
 
 /// Changes within this time make one pass.
 const LINGER: Duration = Duration::from_millis(500);
@@ -240,19 +241,22 @@ impl Routes {
         first: &[Task],
     ) {
         let (context, provider) = (self.context(), &self.context().provider);
-        let client = context.writes.client.clone();
-        let read = timeout(READ, fresh::nodes(client, &session.ownership, provider));
-        let Some(nodes) = context.stop.run_until_cancelled(read).await else {
+        let mut nodes = Vec::new();
+        let list = context.writes.list_nodes(|node| {
+            nodes.push(NodeFacts::of(node, &session.ownership, provider));
+            true
+        });
+        let Some(listed) = context.stop.run_until_cancelled(timeout(READ, list)).await else {
             return;
         };
-        let nodes = nodes.unwrap_or_else(|_| Err(format!("no answer within {} s", READ.as_secs())));
-        let nodes = match nodes {
-            Ok(nodes) => nodes,
-            Err(error) => {
-                tracing::warn!(%provider, error, "deleting no route: cannot read the Nodes from the API server");
-                return self.lists.queue.add(());
-            }
-        };
+        let listed = listed.unwrap_or_else(|_| {
+            let text = format!("no answer within {} s", READ.as_secs());
+            Err(WriteError::Unavailable(text))
+        });
+        if let Err(error) = listed {
+            tracing::warn!(%provider, %error, "deleting no route: cannot read the Nodes from the API server");
+            return self.lists.queue.add(());
+        }
         if !self.is_current(session) {
             // The same session may be usable again later, and then nothing else makes a pass due.
             return self.lists.queue.add(());

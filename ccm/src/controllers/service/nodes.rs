@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use super::ledger::Task;
-use super::recheck::still_empty;
 use super::targets::{Candidate, NodeSelector, TargetSet, eligible};
 use super::{Offer, State, Worker, notes};
 use crate::cluster::Change;
@@ -19,7 +18,7 @@ use crate::core::millis;
 use crate::ownership::NodeOwner;
 use crate::provider::node_view;
 use crate::queue::Requeue;
-use crate::writes::{EventType, reason};
+use crate::writes::{EventType, WriteError, reason};
 
 /// The delay before the controller asks the API server again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
@@ -157,7 +156,8 @@ impl Worker {
         }
     }
 
-    /// Asks the API server about the empty sets that it has to confirm now.
+    /// Asks the API server about the empty sets that it has to confirm now. A store that lost its
+    /// Nodes must not empty every load balancer.
     pub(super) async fn recheck(&self, batch: &Batch<'_, Task>) {
         // The request must not take a Service's place.
         batch.called();
@@ -167,25 +167,26 @@ impl Worker {
             (selectors, state.offer.clone())
         };
         if let Some(offer) = offer.filter(|_| !selectors.is_empty()) {
-            let (client, provider) = (
-                self.driver.context.writes.client.clone(),
-                &self.driver.context.provider,
-            );
-            let eligible = |node: &Node| {
-                is_target(node, &offer, provider)
+            let context = &self.driver.context;
+            let mut empty = selectors.clone();
+            let asked = context.writes.list_nodes(|node| {
+                if is_target(node, &offer, &context.provider)
                     && target_view(node, &offer).encoded_len() <= TARGET_BYTES
-            };
-            let asked = still_empty(client, selectors.clone(), eligible);
-            let Some(empty) = self.driver.context.stop.run_until_cancelled(asked).await else {
+                {
+                    empty.retain(|selector| !selector.matches(node));
+                }
+                !empty.is_empty()
+            });
+            let Some(listed) = context.stop.run_until_cancelled(asked).await else {
                 return;
             };
-            self.rechecked(&selectors, &empty);
+            self.rechecked(&selectors, &listed.map(|()| empty));
         }
         let next = self.state().pool.sets.next_ask();
         batch.settle(&Task::EmptySets, next.map_or(Requeue::Forget, Requeue::At));
     }
 
-    fn rechecked(&self, asked: &[NodeSelector], empty: &Result<Vec<NodeSelector>, kube::Error>) {
+    fn rechecked(&self, asked: &[NodeSelector], empty: &Result<Vec<NodeSelector>, WriteError>) {
         let (mut state, provider) = (self.state(), &self.driver.context.provider);
         let state = &mut *state;
         let mut changed = false;
