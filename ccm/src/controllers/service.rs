@@ -227,7 +227,8 @@ impl Worker {
             return Vec::new();
         }
         state.session = current;
-        state.lists.start_over();
+        // The lists of another provider or session do not count.
+        state.lists = Lists::default();
         let cloud_scope = self.driver.context.status.borrow().cloud_scope.clone();
         let offer = Arc::new(Offer::of(session, cloud_scope));
         if state.offer.as_ref() == Some(&offer) {

@@ -13,7 +13,7 @@ use super::handle::Stored;
 use super::ledger::Task;
 use super::orphans::{Orphan, Orphans};
 use super::plan::{asks, uid};
-use super::standing::{Known, Odd, Standing, Stands};
+use super::standing::{Known, Odd, Standing};
 use super::{State, Worker, notes};
 use crate::args::OrphanPolicy;
 use crate::controller::Batch;
@@ -34,15 +34,6 @@ pub(super) struct Lists {
     standing: Standing,
     /// Whether a list of this session was seen. Until a second list, the gauges keep their values.
     seen: bool,
-}
-
-impl Lists {
-    /// After a change of the provider or of the session, earlier lists do not count.
-    pub(super) fn start_over(&mut self) {
-        self.orphans.start_over();
-        self.standing.start_over();
-        self.seen = false;
-    }
 }
 
 impl Worker {
@@ -111,15 +102,11 @@ impl Worker {
         }
         let delete = self.driver.context.config.service.orphans == OrphanPolicy::Delete;
         for orphan in found.news.iter().take(MOST_REPORTED) {
-            let Orphan {
-                load_balancer, uid, ..
-            } = orphan;
-            warn!(%provider, load_balancer, service = %orphan.service, uid, "load balancer without a Service");
-            if uid.is_empty() {
-                continue;
+            warn!(%provider, load_balancer = orphan.load_balancer, service = %orphan.service, uid = orphan.uid, "load balancer without a Service");
+            if !orphan.uid.is_empty() {
+                let note = notes::without_service(&orphan.load_balancer, delete);
+                self.event(&orphan.ghost(me), note);
             }
-            let note = notes::without_service(load_balancer, delete);
-            self.event(&orphan.ghost(me), note);
         }
         if found.news.len() > MOST_REPORTED {
             warn!(%provider, count = found.news.len(), "many load balancers without a Service");
@@ -138,16 +125,13 @@ impl Worker {
         let ours = all.filter(|service| {
             asks(service) && session.ownership.service_owner(service) == Some(provider.as_ref())
         });
-        let services: Vec<(Arc<Service>, Stored)> = ours
-            .map(|service| {
-                let stored = Stored::of(&service);
-                (service, stored)
-            })
+        let services: Vec<(Stored, Arc<Service>)> = ours
+            .map(|service| (Stored::of(&service), service))
             .collect();
         let confirmed = state.ledger.confirmed();
         let known: Vec<Known<'_>> = services
             .iter()
-            .map(|(service, stored)| Known {
+            .map(|(stored, service)| Known {
                 uid: uid(service),
                 namespace: service.metadata.namespace.as_deref().unwrap_or_default(),
                 name: service.metadata.name.as_deref().unwrap_or_default(),
@@ -155,17 +139,13 @@ impl Worker {
                 confirmed: confirmed.contains(uid(service)),
             })
             .collect();
-        let Stands {
-            news,
-            looks,
-            several,
-            unlisted,
-        } = state.lists.standing.pass(listed, &known);
+        let found = state.lists.standing.pass(listed, &known);
         if state.lists.seen {
+            let (several, unlisted) = (found.several, found.unlisted);
             self.metrics.standing(provider, several, unlisted);
         }
-        for (index, odd) in news.iter().take(MOST_REPORTED) {
-            let Some((service, _)) = services.get(*index) else {
+        for (index, odd) in found.news.iter().take(MOST_REPORTED) {
+            let Some((_, service)) = services.get(*index) else {
                 continue;
             };
             let note = match odd {
@@ -175,18 +155,19 @@ impl Worker {
             warn!(%provider, service = %Key::of(&**service), why = note.message, "ListLoadBalancers disagrees with the cluster for a Service");
             self.event(service, note);
         }
-        let looks = looks
+        let looks = found
+            .looks
             .iter()
             .filter(|_| !planted!(UnlistedIsNotLookedAt))
             .filter_map(|index| services.get(*index));
-        for (service, _) in looks {
+        for (_, service) in looks {
             let task = Task::Service(Key::of(&**service));
             if self.check(state, &task) {
                 self.driver.queue.add(task);
             }
         }
-        if news.len() > MOST_REPORTED {
-            warn!(%provider, count = news.len(), "ListLoadBalancers disagrees with the cluster for many Services");
+        if found.news.len() > MOST_REPORTED {
+            warn!(%provider, count = found.news.len(), "ListLoadBalancers disagrees with the cluster for many Services");
         }
     }
 
@@ -196,20 +177,13 @@ impl Worker {
         let mut state = self.state();
         for orphan in orphans {
             // While a job for a Service of this name runs, the decision waits for the next list.
-            if state
-                .ledger
-                .works_on(&Task::Service(orphan.service.clone()))
-            {
+            let same_name = Task::Service(orphan.service.clone());
+            if state.ledger.works_on(&same_name) {
                 continue;
             }
             let ghost = Arc::new(orphan.ghost(me));
             if let Some(task) = state.ledger.adopt(&ghost, me) {
-                let Orphan {
-                    load_balancer,
-                    service,
-                    ..
-                } = orphan;
-                info!(provider = %self.driver.context.provider, load_balancer, %service, "deleting the load balancer of a Service that does not exist any more");
+                info!(provider = %self.driver.context.provider, load_balancer = orphan.load_balancer, service = %orphan.service, "deleting the load balancer of a Service that does not exist any more");
                 self.driver.queue.add(task);
             }
         }
@@ -222,11 +196,7 @@ async fn without_service(writes: &Writes, doubted: Vec<Orphan>) -> Vec<Orphan> {
     for orphan in doubted {
         let (namespace, name) = (&orphan.service.namespace, &orphan.service.name);
         match writes.read_service(namespace, name).await {
-            Ok(now)
-                if now
-                    .as_ref()
-                    .is_none_or(|now| now.metadata.uid.as_deref() != Some(&orphan.uid)) =>
-            {
+            Ok(now) if now.as_ref().is_none_or(|now| uid(now) != orphan.uid) => {
                 confirmed.push(orphan);
             }
             Ok(_) => {}

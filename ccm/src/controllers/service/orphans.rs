@@ -75,11 +75,6 @@ pub(super) struct Orphans {
 }
 
 impl Orphans {
-    /// Another provider or a new session: two more lists are needed.
-    pub(super) fn start_over(&mut self) {
-        self.seen.clear();
-    }
-
     /// Handles a complete list. `exists` knows the UIDs of all Services, and of deleted ones with a
     /// record.
     pub(super) fn pass(
@@ -178,8 +173,6 @@ mod tests {
         orphans.pass(&list, |_| true);
         assert_eq!(orphans.pass(&list, here).all, []);
         orphans.pass(&[], here);
-        assert_eq!(orphans.pass(&list, here).all, []);
-        orphans.start_over();
         assert_eq!(orphans.pass(&list, here).all, []);
         // The same Service with another load balancer counts separately.
         assert_eq!(orphans.pass(&[listed("c", &["gone"])], here).all, []);

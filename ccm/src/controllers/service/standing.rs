@@ -67,11 +67,6 @@ struct Seen {
 }
 
 impl Standing {
-    /// Another provider or a new session: two more lists are needed.
-    pub(super) fn start_over(&mut self) {
-        self.seen.clear();
-    }
-
     /// Handles a complete list.
     pub(super) fn pass(&mut self, listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Stands {
         let shown = Shown::of(listed);
@@ -307,7 +302,7 @@ mod tests {
         for list in [&[][..], &good, &[], &several, &[]] {
             assert_eq!(standing.pass(list, &services), Stands::default());
         }
-        standing.start_over();
+        standing = Standing::default();
         let nothing = Stands::default();
         let unlisted = Stands {
             news: vec![(0, Odd::Unlisted)],
