@@ -4,7 +4,6 @@
 //! lead to the same subset of targets after a restart.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use kube::ResourceExt;
@@ -16,7 +15,7 @@ use crate::core::LAST_APPLIED;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fingerprint(pub(super) u128);
 
-/// FNV-1a over the written bytes.
+/// FNV-1a.
 pub(super) struct Digest(u128);
 
 impl Digest {
@@ -31,7 +30,7 @@ impl Digest {
         }
     }
 
-    /// Writes bytes with their length, so that two parts never equal one longer part.
+    /// Adds bytes with their length, so that two parts never equal one longer part.
     pub(super) fn part(&mut self, bytes: &[u8]) {
         self.bytes(&(bytes.len() as u64).to_le_bytes());
         self.bytes(bytes);
@@ -39,17 +38,6 @@ impl Digest {
 
     pub(super) fn finish(self) -> Fingerprint {
         Fingerprint(self.0)
-    }
-}
-
-impl io::Write for Digest {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.bytes(buf);
-        Ok(buf.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -96,11 +84,8 @@ pub(super) fn service_inputs(service: &Service) -> Fingerprint {
         spec.ip_families.as_ref().map_or(0, Vec::len),
     );
     let mut digest = Digest::new();
-    if serde_json::to_writer(&mut digest, &inputs).is_err() {
-        // Serialising text and numbers does not fail. If it did, the part written so far would
-        // still show most changes.
-        digest.part(b"cut");
-    }
+    // Serialising text and numbers does not fail.
+    digest.bytes(&serde_json::to_vec(&inputs).unwrap_or_default());
     digest.finish()
 }
 
