@@ -209,8 +209,9 @@ impl<'a> Run<'a> {
                 let what = "failed to store the load balancer's handle";
                 // Somebody may have removed the annotation with the handle. So the provider is
                 // asked again.
-                let lost =
-                    Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
+                let record = self.record.as_ref();
+                let unsaved = record.and_then(|record| record.unsaved_handle.as_ref());
+                let lost = unsaved.is_none() && Stored::of(&self.base) == Stored::Nothing;
                 // This comes before the patch, because the answer to the patch can be lost.
                 self.record().check |= lost;
                 self.patch(&patch, what).await?;
@@ -253,11 +254,6 @@ impl<'a> Run<'a> {
             record.cloud = Cloud::Unknown;
         }
         Stop::With(Requeue::Forget)
-    }
-
-    fn holds_unsaved_handle(&self) -> bool {
-        let record = self.record.as_ref();
-        record.is_some_and(|record| record.unsaved_handle.is_some())
     }
 
     fn record(&mut self) -> &mut Record {
@@ -309,10 +305,7 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
         }
-        let base = Arc::clone(&self.base);
-        let record = self.record();
-        record.seen = Seen::of(&base);
-        record.latest = base;
+        self.record().seen = Seen::of(&self.base);
         Ok(())
     }
 
@@ -323,8 +316,6 @@ impl<'a> Run<'a> {
             // The watch delivers the deletion (B-S11).
             return Err(Stop::With(Requeue::Forget));
         }
-        let base = Arc::clone(&self.base);
-        self.record().latest = base;
         Ok(())
     }
 
@@ -338,10 +329,17 @@ impl<'a> Run<'a> {
             Ok(now) => {
                 self.base = Arc::new(now);
                 self.is_current = true;
+                self.record().latest = Arc::clone(&self.base);
                 Ok(true)
             }
             Err(WriteError::Gone) => Ok(false),
-            Err(error) => Err(self.write_failed(error, what).await),
+            Err(WriteError::Conflict) => Err(self.decide_again().await),
+            Err(error) => {
+                if !matches!(error, WriteError::Fenced(_)) {
+                    self.failed(what, &error);
+                }
+                Err(Stop::With(Requeue::Retry))
+            }
         }
     }
 
@@ -349,12 +347,12 @@ impl<'a> Run<'a> {
     async fn read_again(&mut self) -> Result<bool, WriteError> {
         let Key { namespace, name } = Key::of(&*self.base);
         let now = self.context().writes.read_service(&namespace, &name);
-        let now = now.await?;
-        let same = now.filter(|now| uid(now) == uid(&self.base));
-        let found = same.is_some();
-        self.is_current = found;
-        self.base = same.map_or_else(|| Arc::clone(&self.base), Arc::new);
-        Ok(found)
+        let now = now.await?.filter(|now| uid(now) == uid(&self.base));
+        self.is_current = now.is_some();
+        if let Some(now) = now {
+            self.base = Arc::new(now);
+        }
+        Ok(self.is_current)
     }
 
     /// Reads the Service again, so that the next step uses the current version.
@@ -390,18 +388,5 @@ impl<'a> Run<'a> {
             call_id: None,
             took: None,
         });
-    }
-
-    /// How to react to a failed write. Callers handle `Gone` before.
-    async fn write_failed(&mut self, error: WriteError, what: &str) -> Stop {
-        match error {
-            WriteError::Gone => return Stop::With(Requeue::Forget),
-            WriteError::Fenced(_) => return Stop::With(Requeue::Retry),
-            WriteError::Conflict => return self.decide_again().await,
-            WriteError::Refused(_) | WriteError::Unavailable(_) => {
-                self.failed(what, &error);
-            }
-        }
-        Stop::With(Requeue::Retry)
     }
 }

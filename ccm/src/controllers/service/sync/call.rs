@@ -288,10 +288,7 @@ impl Run<'_> {
             warn!(service = %Key::of(&*self.base), %error, "cannot write the Service's conditions");
             return Ok(());
         }
-        if self.written(now, "failed to update the conditions").await? {
-            let base = Arc::clone(&self.base);
-            self.record().latest = base;
-        }
+        self.written(now, "failed to update the conditions").await?;
         Ok(())
     }
 
@@ -355,22 +352,20 @@ impl Run<'_> {
         let (rpc, attempt, took_ms) = (call.op.rpc(), self.job.attempt, millis(took));
         let service = Key::of(&*self.base);
         let provider = &self.context().provider;
-        match verdict {
-            Verdict::Ready(..) => {
-                info!(%service, %provider, rpc, took_ms, attempt, "ensured load balancer");
-            }
+        let (what, targets) = match verdict {
+            Verdict::Ready(..) => ("ensured load balancer", None),
             Verdict::Updated(_) => {
                 let targets = call.targets.map_or(0, |targets| targets.nodes.len());
-                info!(%service, %provider, rpc, took_ms, attempt, targets, "updated load balancer");
+                ("updated load balancer", Some(targets))
             }
-            Verdict::Gone { retained: true } => {
-                info!(%service, %provider, rpc, took_ms, attempt, "the provider keeps the load balancer");
-            }
+            Verdict::Gone { retained: true } => ("the provider keeps the load balancer", None),
             Verdict::Failed(trouble) if refused => {
                 self.tell(notes::credentials(provider, &notes::why(trouble)));
                 warn!(%provider, call_id = self.call_id.as_deref(), error = %trouble, "the cloud refuses the provider's credentials: all its load balancers wait");
+                return;
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        info!(%service, %provider, rpc, took_ms, attempt, targets, "{what}");
     }
 }
