@@ -161,7 +161,7 @@ impl Troubled {
             }
             let trouble = error.failure.map(CallError::from);
             if all.nodes.is_empty() {
-                all.message = trouble.as_ref().map_or_else(String::new, notes::why);
+                all.message = trouble.as_ref().map_or_else(String::new, CallError::why);
             }
             all.retry_after = all
                 .retry_after

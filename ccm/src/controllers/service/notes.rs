@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::answer::Theirs;
 use super::targets::TargetSet;
-use crate::provider::CallError;
 use crate::writes::{EventType, reason};
 
 /// An event.
@@ -130,9 +129,8 @@ pub(super) fn retained(why: &str) -> Note {
 
 /// Delete: another component serves the Service, but this provider gave it a handle.
 pub(super) fn orphaned() -> Note {
-    warning(
-        reason::SYNC_LOAD_BALANCER_FAILED,
-        "Error syncing load balancer: failed to delete load balancer: the provider reports that another component handles it, but this provider made a load balancer before (annotation grpc-ccm.io/load-balancer): delete that load balancer in the cloud by hand, then the annotation",
+    sync_failed(
+        "failed to delete load balancer: the provider reports that another component handles it, but this provider made a load balancer before (annotation grpc-ccm.io/load-balancer): delete that load balancer in the cloud by hand, then the annotation",
     )
 }
 
@@ -142,12 +140,9 @@ pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
         "" => " when it had no class".to_owned(),
         class => format!(" when it had the class {class:?}"),
     });
-    warning(
-        reason::SYNC_LOAD_BALANCER_FAILED,
-        format!(
-            "Error syncing load balancer: provider {by:?} made a load balancer for this Service{class}, this is provider {me:?}: the ccm creates and deletes nothing. If that load balancer is gone from the cloud, remove the annotation grpc-ccm.io/load-balancer"
-        ),
-    )
+    sync_failed(&format!(
+        "provider {by:?} made a load balancer for this Service{class}, this is provider {me:?}: the ccm creates and deletes nothing. If that load balancer is gone from the cloud, remove the annotation grpc-ccm.io/load-balancer"
+    ))
 }
 
 /// The load balancer belongs to another provider, and its Service no longer exists.
@@ -254,14 +249,6 @@ pub(super) fn annotations_refused(keys: &[String], flag: Option<&str>) -> Note {
     )
 }
 
-/// The Service itself is invalid.
-pub(super) fn invalid(why: &str) -> Note {
-    warning(
-        reason::SYNC_LOAD_BALANCER_FAILED,
-        format!("Error syncing load balancer: {why}"),
-    )
-}
-
 pub(super) fn targets_failed(nodes: &[String], why: &str) -> Note {
     warning(
         reason::UPDATE_LOAD_BALANCER_FAILED,
@@ -320,11 +307,6 @@ pub(super) fn sync_failed(what: &str) -> Note {
         reason::SYNC_LOAD_BALANCER_FAILED,
         format!("Error syncing load balancer: {what}"),
     )
-}
-
-/// The text of a [`CallError`] for an event.
-pub(super) fn why(trouble: &CallError) -> String {
-    trouble.why()
 }
 
 /// The provider's own events.

@@ -350,7 +350,7 @@ fn failed(
         refused: credentials && reaction.event,
         // A fenced call is not reported, because this process no longer leads.
         reported: (trouble.code != CallErrorCode::Fenced).then(|| Reported {
-            note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
+            note: notes::failed(call.op, call.departed, call.targets, &trouble.why()),
             code: Some(trouble.code.name()),
             at_once: reaction.event && !credentials || stuck,
             when_changed,

@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
                 return Err(Stop::With(Requeue::At(Instant::now())));
             }
             if let Err(why) = &self.job.selector {
-                return Err(self.invalid(notes::invalid(why)));
+                return Err(self.invalid(notes::sync_failed(why)));
             }
         }
         let facts = Facts {

@@ -360,7 +360,7 @@ impl Run<'_> {
             }
             Verdict::Gone { retained: true } => ("the provider keeps the load balancer", None),
             Verdict::Failed(trouble) if refused => {
-                self.tell(notes::credentials(provider, &notes::why(trouble)));
+                self.tell(notes::credentials(provider, &trouble.why()));
                 warn!(%provider, call_id = self.call_id.as_deref(), error = %trouble, "the cloud refuses the provider's credentials: all its load balancers wait");
                 return;
             }
