@@ -308,15 +308,14 @@ impl Ledger {
             .collect()
     }
 
-    /// All records, for the next loop. Those of deleted Services come first: no watch shows these
-    /// Services again, and the memory may be too small for all.
+    /// All records, for the next loop.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
         let working: Vec<Task> = self.working.keys().cloned().collect();
         for task in &working {
             self.broke_off(task);
         }
         self.departed = 0;
-        std::mem::take(&mut self.entries).into_iter().rev()
+        std::mem::take(&mut self.entries).into_iter()
     }
 
     /// All tasks with a record and without a job.
