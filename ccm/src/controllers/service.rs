@@ -128,6 +128,11 @@ impl Offer {
             projections: session.projections.clone(),
         }
     }
+
+    /// Whether the Service is this provider's.
+    fn owns(&self, service: &Service, provider: &str) -> bool {
+        self.ownership.service_owner(service) == Some(provider)
+    }
 }
 
 /// When this loop ends or is dropped, hands the records of load balancers that may exist to the

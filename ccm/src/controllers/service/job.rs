@@ -61,8 +61,7 @@ impl Worker {
             return None;
         };
         let is_departed = matches!(task, Task::Departed(..));
-        let owner = offer.ownership.service_owner(&service);
-        let is_ours = owner == Some(driver.context.provider.as_ref());
+        let is_ours = offer.owns(&service, &driver.context.provider);
         let selector = NodeSelector::of(&service);
         let used = selector.as_ref().ok();
         let used = used.filter(|_| asks(&service) && is_ours && !is_departed);

@@ -229,6 +229,13 @@ impl Ledger {
         };
     }
 
+    fn selector(&self, task: &Task) -> Option<&NodeSelector> {
+        match task {
+            Task::Service(key) => self.selectors.get(key),
+            Task::Departed(..) | Task::EmptySets | Task::List => None,
+        }
+    }
+
     pub(super) fn selectors(&self) -> BTreeSet<&NodeSelector> {
         self.selectors.values().collect()
     }
@@ -258,22 +265,13 @@ impl Ledger {
 
     /// Whether the Service needs targets, and its set is not known yet.
     pub(super) fn lacks_targets(&self, task: &Task, sets: &Sets) -> bool {
-        let Task::Service(key) = task else {
-            return false;
-        };
-        let selector = self.selectors.get(key);
+        let selector = self.selector(task);
         selector.is_some_and(|selector| sets.get(selector).is_none())
     }
 
     /// Whether the Service's targets are a reason for a call now.
     pub(super) fn wants_targets(&self, task: &Task, sets: &Sets) -> bool {
-        let Task::Service(key) = task else {
-            return false;
-        };
-        let set = self
-            .selectors
-            .get(key)
-            .and_then(|selector| sets.get(selector));
+        let set = self.selector(task).and_then(|selector| sets.get(selector));
         match (self.entries.get(task), set) {
             (Some(record), Some(set)) => wants_targets(record, set.fingerprint),
             _ => false,
@@ -344,13 +342,8 @@ impl Ledger {
             working.meanwhile.check = true;
             return false;
         }
-        match self.entries.get_mut(task) {
-            Some(record) => {
-                record.check = true;
-                true
-            }
-            None => false,
-        }
+        let record = self.entries.get_mut(task);
+        record.map(|record| record.check = true).is_some()
     }
 }
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Service;
 use super::answer::Theirs;
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::Stored;
-use super::plan::{asks, class, has_finalizer, uid};
+use super::plan::{asks, has_finalizer, uid};
 
 /// The load balancer that may exist for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,11 +158,11 @@ impl Record {
 /// The fields of a Service that the plan uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
+    /// With the class.
     inputs: Fingerprint,
     asks: bool,
     deleting: bool,
     finalizer: bool,
-    class: String,
     stored: Stored,
 }
 
@@ -173,7 +173,6 @@ impl Seen {
             asks: asks(service),
             deleting: service.metadata.deletion_timestamp.is_some(),
             finalizer: has_finalizer(service),
-            class: class(service).to_owned(),
             stored: match Stored::of(service) {
                 // The next call uses the handle, but a changed handle is no reason for a call.
                 Stored::By(mut mark) => {

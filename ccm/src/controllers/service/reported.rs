@@ -121,10 +121,7 @@ impl Worker {
             return has_finalizer(service);
         }
         match &state.offer {
-            Some(offer) => {
-                let owner = offer.ownership.service_owner(service);
-                owner == Some(self.driver.context.provider.as_ref())
-            }
+            Some(offer) => offer.owns(service, &self.driver.context.provider),
             None => service
                 .spec
                 .as_ref()

@@ -166,8 +166,7 @@ impl<'a> Run<'a> {
 
     fn next_step(&mut self) -> Result<Step, Stop> {
         let offer = Arc::clone(&self.job.offer);
-        let owner = offer.ownership.service_owner(&self.base);
-        let owner = owner == Some(self.context().provider.as_ref());
+        let owner = offer.owns(&self.base, &self.context().provider);
         let departed = self.is_departed();
         if asks(&self.base) && owner && !departed {
             let same = NodeSelector::of(&self.base) == self.job.selector;
