@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
 use super::ledger::Task;
 use super::plan::asks;
-use super::sync::{Finished, Job, Run};
+use super::record::Record;
+use super::sync::{Job, Run};
 use super::targets::NodeSelector;
 use super::{CHECK_GAP, State, Worker};
 use crate::controller::Batch;
@@ -19,8 +21,22 @@ const TARGETS_AGAIN: Duration = Duration::from_secs(1);
 
 impl Worker {
     pub(super) async fn sync(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) {
-        let Some(job) = self.begin(session, task, batch) else {
+        let Some((job, service, record)) = self.begin(session, task, batch) else {
             return;
+        };
+        let mut run = Run {
+            worker: self,
+            session,
+            batch,
+            task,
+            job,
+            base: service,
+            record,
+            accepted: false,
+            is_current: false,
+            missing: false,
+            call_id: None,
+            reports: Vec::new(),
         };
         let under_way = UnderWay {
             worker: self,
@@ -28,12 +44,18 @@ impl Worker {
             started: Instant::now(),
             is_over: false,
         };
-        let finished = Run::new(self, session, batch, task, job).finish().await;
-        self.finished(under_way, batch, finished);
+        let outcome = run.finish().await;
+        self.finished(under_way, run, outcome);
     }
 
-    /// Takes the record of a Service. `None`: no job runs now, and the task is settled.
-    fn begin(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) -> Option<Job> {
+    /// Takes the record of a Service, and returns it with the Service. `None`: no job runs now, and
+    /// the task is settled.
+    fn begin(
+        &self,
+        session: &Arc<Session>,
+        task: &Task,
+        batch: &Batch<'_, Task>,
+    ) -> Option<(Job, Arc<Service>, Option<Record>)> {
         let (driver, mut state) = (&self.driver, self.state());
         let state = &mut *state;
         for due in self.learn(state, session) {
@@ -77,26 +99,25 @@ impl Worker {
             batch.settle(task, Requeue::At(Instant::now() + TARGETS_AGAIN));
             return None;
         }
-        Some(Job {
-            attempt: state.waiting.attempts(task) + 1,
-            service,
-            record: taken.record,
+        let job = Job {
             offer,
             selector,
             targets: targets.flatten(),
-        })
+            attempt: state.waiting.attempts(task) + 1,
+        };
+        Some((job, service, taken.record))
     }
 
-    fn finished(&self, mut job: UnderWay<'_>, batch: &Batch<'_, Task>, finished: Finished) {
-        let (driver, task, mut state) = (&self.driver, job.task, self.state());
+    fn finished(&self, mut under_way: UnderWay<'_>, run: Run<'_>, outcome: Requeue) {
+        let (driver, task, mut state) = (&self.driver, run.task, self.state());
         let state = &mut *state;
-        let meanwhile = state.ledger.put(task, finished.record);
+        let meanwhile = state.ledger.put(task, run.record);
         // After the key is settled, another job may run for this task.
-        job.is_over = true;
-        if finished.accepted {
-            batch.answered(task);
+        under_way.is_over = true;
+        if run.accepted {
+            run.batch.answered(task);
         }
-        batch.settle(task, finished.outcome);
+        run.batch.settle(task, outcome);
         let mut again = state.ledger.overtaken(task);
         if meanwhile.changed
             && let Task::Service(key) = task
@@ -116,13 +137,13 @@ impl Worker {
         if again {
             driver.queue.add(task.clone());
         }
-        if !finished.reports.is_empty() {
-            self.report(state, task, &finished.service, finished.reports);
+        if !run.reports.is_empty() {
+            self.report(state, task, &run.base, run.reports);
         } else if !driver.queue.holds(task) {
             state.waiting.gone(task);
         }
         if meanwhile.check && self.check(state, task) {
-            let due = job.started + CHECK_GAP;
+            let due = under_way.started + CHECK_GAP;
             driver.queue.add_at(task.clone(), due);
         }
         self.tried(state, task);

@@ -28,11 +28,8 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 /// More steps than any sequence of the plan has.
 const MOST_STEPS: usize = 12;
 
-/// What a job begins with.
+/// What does not change during a job.
 pub(super) struct Job {
-    pub(super) service: Arc<Service>,
-    /// [`Run`] takes it.
-    pub(super) record: Option<Record>,
     pub(super) offer: Arc<Offer>,
     pub(super) selector: Result<NodeSelector, String>,
     /// `None` if the Service needs no targets, or its selector is invalid.
@@ -50,18 +47,6 @@ pub(super) struct Report {
     pub(super) took: Option<Duration>,
 }
 
-/// The result of a job.
-pub(super) struct Finished {
-    pub(super) record: Option<Record>,
-    pub(super) outcome: Requeue,
-    /// Whether the cloud accepted the provider's credentials.
-    pub(super) accepted: bool,
-    /// Why the Service is not done, all from one attempt.
-    pub(super) reports: Vec<Report>,
-    /// The last known version of the Service.
-    pub(super) service: Arc<Service>,
-}
-
 /// Why a step ends early.
 enum Stop {
     /// The Service is settled with this outcome.
@@ -72,65 +57,38 @@ enum Stop {
 
 /// A running job.
 pub(super) struct Run<'a> {
-    worker: &'a Worker,
-    session: &'a Arc<Session>,
-    batch: &'a Batch<'a, Task>,
-    task: &'a Task,
-    job: Job,
+    pub(super) worker: &'a Worker,
+    pub(super) session: &'a Arc<Session>,
+    pub(super) batch: &'a Batch<'a, Task>,
+    pub(super) task: &'a Task,
+    pub(super) job: Job,
     /// The newest version of the Service that this job knows.
-    base: Arc<Service>,
-    record: Option<Record>,
-    accepted: bool,
+    pub(super) base: Arc<Service>,
+    pub(super) record: Option<Record>,
+    /// Whether the cloud accepted the provider's credentials.
+    pub(super) accepted: bool,
     /// This job got `base` from the API server, not from the watch, which may be late.
-    is_current: bool,
+    pub(super) is_current: bool,
     /// Get found no load balancer of ours.
-    missing: bool,
+    pub(super) missing: bool,
     /// The ID of the last call.
-    call_id: Option<CallId>,
-    reports: Vec<Report>,
+    pub(super) call_id: Option<CallId>,
+    /// Why the Service is not done, all from one attempt.
+    pub(super) reports: Vec<Report>,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(
-        worker: &'a Worker,
-        session: &'a Arc<Session>,
-        batch: &'a Batch<'a, Task>,
-        task: &'a Task,
-        mut job: Job,
-    ) -> Self {
-        Self {
-            worker,
-            session,
-            batch,
-            task,
-            base: Arc::clone(&job.service),
-            record: job.record.take(),
-            job,
-            accepted: false,
-            is_current: false,
-            missing: false,
-            call_id: None,
-            reports: Vec::new(),
-        }
-    }
-
     /// Runs steps until nothing is left to do or the Service must wait.
-    pub(super) async fn finish(mut self) -> Finished {
+    pub(super) async fn finish(&mut self) -> Requeue {
         let outcome = self.steps().await;
-        let is_departed = self.is_departed();
         if let (Some(record), Some(targets)) = (&mut self.record, &self.job.targets) {
             record.tried = Some(targets.fingerprint);
         }
-        Finished {
-            outcome,
-            accepted: self.accepted,
-            reports: self.reports,
-            service: self.base,
+        if self.is_departed() {
             // A deleted Service without a load balancer needs no record.
-            record: self
-                .record
-                .filter(|record| !is_departed || record.cloud.by().is_some()),
+            self.record.take_if(|record| record.cloud.by().is_none());
         }
+        outcome
     }
 
     fn context(&self) -> &'a LoopContext {
