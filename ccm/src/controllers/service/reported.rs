@@ -1,6 +1,5 @@
 //! Events and log entries about Services that are not done.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use tracing::{debug, warn};
 use super::ledger::Task;
 use super::notes::{Note, PENDING};
 use super::plan::{asks, has_finalizer};
-use super::sync::Report;
+use super::settle::Report;
 use super::{State, Worker};
 use crate::core::{Key, millis};
-use crate::report::{self, Answered, Obstacle};
+use crate::report::{self, Obstacle};
 use crate::writes::{EventType, reference};
 
 impl Worker {
@@ -29,29 +28,16 @@ impl Worker {
         let now = Instant::now();
         let last = reports.len().saturating_sub(1);
         for (number, report) in reports.into_iter().enumerate() {
-            let reported = report.reported;
-            let answered = Answered {
-                kind: reported.note.kind,
-                reason: match reported.note.reason {
-                    Cow::Borrowed(reason) => reason,
-                    // Only the provider's events have an owned reason, and those are not reports.
-                    Cow::Owned(_) => PENDING,
-                },
-                words: reported.note.message,
-                code: reported.code,
-                rpc: report.rpc,
-                call_id: report.call_id,
-            };
+            let answered = report.answered;
             // All reports belong to one attempt, so only the last one counts as an attempt.
             let tell = if number == last {
-                state
-                    .waiting
-                    .answered(task, &answered, reported.at_once, now)
+                let waiting = &mut state.waiting;
+                waiting.answered(task, &answered, report.at_once, now)
             } else {
-                reported.at_once
+                report.at_once
             };
             let attempt = state.waiting.attempts(task) + u32::from(number != last);
-            let next = self.driver.next(task, reported.when_changed);
+            let next = self.driver.next(task, report.when_changed);
             let (name, provider) = (Key::of(service), &self.driver.context.provider);
             let took_ms = report.took.map(millis);
             let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());
@@ -61,7 +47,7 @@ impl Worker {
             let retry_in_ms = due.map(|due| millis(due.saturating_duration_since(now)));
             if answered.kind == EventType::Normal {
                 debug!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer is pending");
-            } else if reported.logged {
+            } else if report.logged {
                 debug!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
             } else {
                 warn!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");

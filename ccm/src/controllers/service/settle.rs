@@ -37,6 +37,7 @@
 //! | Delete | INVALID | as before | rejected | no | one more | when it changes |
 //! | Delete | fails | as before | unconfirmed | no | one more | backoff |
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::LoadBalancerCapability;
@@ -46,7 +47,7 @@ use tokio::time::Instant;
 use super::answer::{Theirs, Troubled, Verdict};
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::Stored;
-use super::notes::{self, Note, Op};
+use super::notes::{self, Note, Op, PENDING};
 use super::record::{Cloud, Progress, Record, Seen};
 use super::support::unsupported;
 use super::targets::TargetSet;
@@ -54,6 +55,7 @@ use crate::controller::Failed;
 use crate::planted::planted;
 use crate::provider::{CallError, CallErrorCode, Retry};
 use crate::queue::Requeue;
+use crate::report::Answered;
 use crate::writes::ServicePatch;
 
 /// The delay if a retry without a change cannot help.
@@ -87,17 +89,15 @@ pub(super) struct Effects {
     /// The cloud refuses the credentials, and this Service gets the event for all.
     pub(super) refused: bool,
     /// Why the Service is not done.
-    pub(super) reported: Option<Reported>,
+    pub(super) reported: Option<Report>,
     /// Events on the Service.
     pub(super) notes: Vec<Note>,
 }
 
 /// Why a Service is not done.
 #[derive(Debug, PartialEq)]
-pub(super) struct Reported {
-    pub(super) note: Note,
-    /// The error code as the contract names it, how the call ended, or `PENDING`.
-    pub(super) code: Option<&'static str>,
+pub(super) struct Report {
+    pub(super) answered: Answered,
     /// Report it at once. Otherwise it is reported if the Service has waited for half a minute or
     /// was reported before.
     pub(super) at_once: bool,
@@ -105,6 +105,33 @@ pub(super) struct Reported {
     pub(super) when_changed: bool,
     /// The log has a warning about the same outage already.
     pub(super) logged: bool,
+    /// How long the call took.
+    pub(super) took: Option<Duration>,
+}
+
+impl Report {
+    /// A report at once that is not about a call to the provider.
+    pub(super) fn new(note: Note) -> Self {
+        let answered = Answered {
+            kind: note.kind,
+            reason: match note.reason {
+                Cow::Borrowed(reason) => reason,
+                // Only the provider's events have an owned reason, and those are not reports.
+                Cow::Owned(_) => PENDING,
+            },
+            words: note.message,
+            code: None,
+            rpc: None,
+            call_id: None,
+        };
+        Self {
+            answered,
+            at_once: true,
+            when_changed: false,
+            logged: false,
+            took: None,
+        }
+    }
 }
 
 impl Effects {
@@ -291,27 +318,18 @@ fn not_attached(
     let targets = None;
     record.progress = Progress::Confirmed { inputs, targets };
     let again = troubled.retry_after;
+    let note = notes::targets_failed(&troubled.nodes, &troubled.message);
     Effects {
-        reported: Some(Reported {
-            note: notes::targets_failed(&troubled.nodes, &troubled.message),
-            code: None,
-            at_once: true,
-            when_changed: false,
-            logged: false,
-        }),
+        reported: Some(Report::new(note)),
         ..Effects::with(again.map_or(Requeue::Retry, |after| Requeue::At(now + after)))
     }
 }
 
 fn pending(op: Op, again: Instant, what: &str) -> Effects {
+    let mut report = Report::new(notes::pending(op, what));
+    report.answered.code = Some("PENDING");
     Effects {
-        reported: Some(Reported {
-            note: notes::pending(op, what),
-            code: Some("PENDING"),
-            at_once: true,
-            when_changed: false,
-            logged: false,
-        }),
+        reported: Some(report),
         ..Effects::with(Requeue::At(again))
     }
 }
@@ -345,17 +363,19 @@ fn failed(
     };
     let stuck = call.op == Op::Delete && record.failures >= DELETES_TOLD;
     let credentials = trouble.code == CallErrorCode::Credentials;
+    let why = trouble.why();
+    let mut report = Report {
+        at_once: reaction.event && !credentials || stuck,
+        when_changed,
+        logged: trouble.code.concerns_all() && !reaction.warn,
+        ..Report::new(notes::failed(call.op, call.departed, call.targets, &why))
+    };
+    report.answered.code = Some(trouble.code.name());
     Effects {
         accepted: credentials.then_some(false),
         refused: credentials && reaction.event,
         // A fenced call is not reported, because this process no longer leads.
-        reported: (trouble.code != CallErrorCode::Fenced).then(|| Reported {
-            note: notes::failed(call.op, call.departed, call.targets, &trouble.why()),
-            code: Some(trouble.code.name()),
-            at_once: reaction.event && !credentials || stuck,
-            when_changed,
-            logged: trouble.code.concerns_all() && !reaction.warn,
-        }),
+        reported: (trouble.code != CallErrorCode::Fenced).then_some(report),
         ..Effects::with(reaction.retry.outcome(now))
     }
 }

@@ -2,7 +2,6 @@
 //! `plan` makes the decisions.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
@@ -15,7 +14,7 @@ use super::ledger::Task;
 use super::notes::{self, Note, Op};
 use super::plan::{Facts, Step, asks, next_step, uid};
 use super::record::{Cloud, Record, Seen};
-use super::settle::{Reported, SLOW};
+use super::settle::{Report, SLOW};
 use super::targets::{NodeSelector, TargetSet};
 use super::{Offer, Worker};
 use crate::controller::{Batch, LoopContext};
@@ -36,15 +35,6 @@ pub(super) struct Job {
     pub(super) targets: Option<Arc<TargetSet>>,
     /// The number of this attempt: one more than the attempts since the Service began to wait.
     pub(super) attempt: u32,
-}
-
-/// Why a Service is not done yet.
-pub(super) struct Report {
-    pub(super) reported: Reported,
-    /// `None`: the report is not about a call to the provider.
-    pub(super) rpc: Option<&'static str>,
-    pub(super) call_id: Option<CallId>,
-    pub(super) took: Option<Duration>,
 }
 
 /// Why a step ends early.
@@ -334,16 +324,8 @@ impl<'a> Run<'a> {
     /// Reports at once a problem that is not about a call to the provider.
     fn report(&mut self, note: Note, when_changed: bool) {
         self.reports.push(Report {
-            reported: Reported {
-                note,
-                code: None,
-                at_once: true,
-                when_changed,
-                logged: false,
-            },
-            rpc: None,
-            call_id: None,
-            took: None,
+            when_changed,
+            ..Report::new(note)
         });
     }
 }

@@ -86,9 +86,9 @@ fn b_s9_pending_is_again_after_exactly_the_delay() {
     );
     assert_eq!(next.requeue, Some(Requeue::At(now + secs(17))));
     let reported = next.reported.unwrap();
-    assert!(reported.at_once && reported.code == Some("PENDING"));
+    assert!(reported.at_once && reported.answered.code == Some("PENDING"));
     assert_eq!(
-        reported.note.message,
+        reported.answered.words,
         "The load balancer is not ready yet: being made"
     );
     assert_eq!(record.failures, 3, "failure count untouched");
@@ -130,7 +130,7 @@ fn b_s9_what_follows_each_failure() {
         assert_eq!(next.requeue, Some(outcome), "{code:?}");
         let tells = next
             .reported
-            .map(|reported| (reported.at_once, reported.code));
+            .map(|reported| (reported.at_once, reported.answered.code));
         let expected = (code != T::Fenced).then_some((reported, Some(code.name())));
         assert_eq!(tells, expected, "{code:?}");
         assert_eq!(record.failures, 1, "{code:?}");
@@ -188,9 +188,9 @@ fn b_s3_failures_in_upstreams_words() {
         };
         let verdict = Verdict::Failed(trouble(CallErrorCode::Precondition, None));
         let (_, effects) = settle(record(), &call, &verdict, None, reaction, now);
-        let note = effects.reported.unwrap().note;
-        assert_eq!(note.kind, EventType::Warning);
-        (note.reason.into_owned(), note.message)
+        let answered = effects.reported.unwrap().answered;
+        assert_eq!(answered.kind, EventType::Warning);
+        (answered.reason.to_owned(), answered.words)
     };
     let expect = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
     assert_eq!(
@@ -342,7 +342,7 @@ fn s14_target_errors_never_fail_the_rest_and_are_tried_again() {
     let next = run(&mut record, Op::Ensure, &verdict, now);
     assert_eq!(next.requeue, Some(Requeue::Retry));
     assert_eq!(
-        next.reported.unwrap().note.reason,
+        next.reported.unwrap().answered.reason,
         "UpdateLoadBalancerFailed"
     );
     assert_eq!(record.progress, confirmed(None));

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::LoadBalancerStatus;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Report, Run, Stop};
+use super::{Run, Stop};
 use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
 use crate::controllers::service::notes::{self, Op};
 use crate::controllers::service::plan::{asks, class, handle_to_send, status_patch};
@@ -332,12 +332,12 @@ impl Run<'_> {
         let (record, effects) = settle(record, call, verdict, written, reaction, Instant::now());
         self.record = Some(record);
         self.accepted = effects.accepted.unwrap_or(self.accepted);
-        self.reports.extend(effects.reported.map(|reported| Report {
-            reported,
-            rpc: Some(call.op.rpc()),
-            call_id: self.call_id.clone(),
-            took: Some(took),
-        }));
+        if let Some(mut report) = effects.reported {
+            report.answered.rpc = Some(call.op.rpc());
+            report.answered.call_id.clone_from(&self.call_id);
+            report.took = Some(took);
+            self.reports.push(report);
+        }
         for note in effects.notes {
             if note.reason == reason::LOAD_BALANCER_TAKEN_OVER {
                 warn!(service = %Key::of(&*self.base), provider = %self.context().provider, why = note.message, "the provider seems to have taken over a load balancer");
