@@ -192,104 +192,91 @@ impl Answer {
 
 pub(super) fn after_get(sent: &Sent<'_>, answered: BalancerAnswer<get::Outcome>) -> Answer {
     use get::Outcome;
-    let shown = |status| load_balancer_status(status, sent.service_ranges);
-    let written = sent.service.status.as_ref();
-    let written = written.and_then(|status| status.load_balancer.as_ref());
-    let verdict = match answered.outcome {
-        Err(trouble) => Verdict::Failed(trouble),
-        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Ok(Outcome::Found(found)) => {
-            let present = found.presence() == api::LoadBalancerPresence::Present;
-            let ours = found.ownership() == api::Ownership::Ours;
-            match found.status.as_ref().map(shown).transpose() {
-                Err(trouble) => Verdict::Failed(trouble),
-                // A load balancer that is in sync has an address (LB-14, LB-19) and no target
-                // errors. If the answer has no status, the address is the one in the Service's
-                // status.
-                Ok(status)
-                    if present
-                        && ours
-                        && found.in_sync == Some(true)
-                        && answered.target_errors.is_empty()
-                        && (planted!(InSyncWithoutStatus)
-                            || !status.as_ref().or(written).is_none_or(nowhere)) =>
-                {
-                    Verdict::InSync(status)
-                }
-                Ok(_) => Verdict::OutOfSync {
-                    exists: ours && found.presence() != api::LoadBalancerPresence::Absent,
-                    theirs: Theirs::of(&found).filter(|_| present),
-                },
-            }
+    answer(sent, answered, |outcome, target_errors| {
+        let found = match outcome? {
+            Outcome::Failed(failure) => return Err(failure.into()),
+            Outcome::Found(found) => found,
+        };
+        let shown = |status| load_balancer_status(status, sent.service_ranges);
+        let status = found.status.as_ref().map(shown).transpose()?;
+        let written = sent.service.status.as_ref();
+        let written = written.and_then(|status| status.load_balancer.as_ref());
+        let present = found.presence() == api::LoadBalancerPresence::Present;
+        let ours = found.ownership() == api::Ownership::Ours;
+        // A load balancer that is in sync has an address (LB-14, LB-19) and no target errors. If
+        // the answer has no status, the address is the one in the Service's status.
+        let in_sync = present
+            && ours
+            && found.in_sync == Some(true)
+            && target_errors.is_empty()
+            && (planted!(InSyncWithoutStatus) || !status.as_ref().or(written).is_none_or(nowhere));
+        if in_sync {
+            return Ok(Verdict::InSync(status));
         }
-    };
-    let (handle, events) = (answered.handle, answered.events);
-    answer(sent, handle, events, answered.annotations, verdict)
+        Ok(Verdict::OutOfSync {
+            exists: ours && found.presence() != api::LoadBalancerPresence::Absent,
+            theirs: Theirs::of(&found).filter(|_| present),
+        })
+    })
 }
 
 pub(super) fn after_ensure(sent: &Sent<'_>, answered: BalancerAnswer<ensure::Outcome>) -> Answer {
     use ensure::Outcome;
-    let shown = |status| load_balancer_status(status, sent.service_ranges);
-    let verdict = match answered.outcome {
-        Err(trouble) => Verdict::Failed(trouble),
-        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Ok(Outcome::Pending(pending)) => waits(&pending),
-        Ok(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
-        Ok(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
-            // A missing status does not mean an empty one, so the controller writes no status.
-            None => Verdict::Failed(CallError::fault(
-                "EnsureLoadBalancer answered ready without a status",
-            )),
-            Some(Err(trouble)) => Verdict::Failed(trouble),
-            // Upstream would overwrite the old address with the empty status. A provider without an
-            // address must answer `pending` (LB-19).
-            Some(Ok(status)) if nowhere(&status) => Verdict::Failed(CallError::fault(
-                "EnsureLoadBalancer answered ready without an address or host name",
-            )),
-            Some(Ok(status)) => Verdict::Ready(status, Troubled::of(answered.target_errors)),
-        },
-    };
-    let (handle, events) = (answered.handle, answered.events);
-    answer(sent, handle, events, answered.annotations, verdict)
+    answer(sent, answered, |outcome, target_errors| {
+        let ready = match outcome? {
+            Outcome::Failed(failure) => return Err(failure.into()),
+            Outcome::Pending(pending) => return Ok(waits(&pending)),
+            Outcome::HandledElsewhere(_) => return Ok(Verdict::Elsewhere),
+            Outcome::Ready(ready) => ready,
+        };
+        // A missing status does not mean an empty one, so the controller writes no status.
+        let Some(status) = &ready.status else {
+            let what = "EnsureLoadBalancer answered ready without a status";
+            return Err(CallError::fault(what));
+        };
+        let status = load_balancer_status(status, sent.service_ranges)?;
+        // Upstream would overwrite the old address with the empty status. A provider without an
+        // address must answer `pending` (LB-19).
+        if nowhere(&status) {
+            let what = "EnsureLoadBalancer answered ready without an address or host name";
+            return Err(CallError::fault(what));
+        }
+        Ok(Verdict::Ready(status, Troubled::of(target_errors)))
+    })
 }
 
 pub(super) fn after_update(sent: &Sent<'_>, answered: BalancerAnswer<update::Outcome>) -> Answer {
     use update::Outcome;
-    let verdict = match answered.outcome {
-        Err(trouble) if trouble.code == CallErrorCode::NotFound => Verdict::Missing,
-        Err(trouble) => Verdict::Failed(trouble),
-        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Ok(Outcome::Pending(pending)) => waits(&pending),
-        Ok(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
-        Ok(Outcome::Done(_)) => Verdict::Updated(Troubled::of(answered.target_errors)),
-    };
-    let (handle, events) = (answered.handle, answered.events);
-    answer(sent, handle, events, answered.annotations, verdict)
+    answer(sent, answered, |outcome, target_errors| match outcome {
+        Err(trouble) if trouble.code == CallErrorCode::NotFound => Ok(Verdict::Missing),
+        Err(trouble) => Err(trouble),
+        Ok(Outcome::Failed(failure)) => Err(failure.into()),
+        Ok(Outcome::Pending(pending)) => Ok(waits(&pending)),
+        Ok(Outcome::HandledElsewhere(_)) => Ok(Verdict::Elsewhere),
+        Ok(Outcome::Done(_)) => Ok(Verdict::Updated(Troubled::of(target_errors))),
+    })
 }
 
 pub(super) fn after_delete(sent: &Sent<'_>, answered: BalancerAnswer<delete::Outcome>) -> Answer {
     use delete::Outcome;
-    let mut more = Vec::new();
-    let handle = answered.handle.filter(|handle| !handle.is_empty());
-    let verdict = match answered.outcome {
-        Err(trouble) => Verdict::Failed(trouble),
-        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Ok(Outcome::Pending(_)) if planted!(ReleasedTooEarly) => Verdict::Gone { retained: false },
-        Ok(Outcome::Pending(pending)) => waits(&pending),
-        Ok(Outcome::Retained(retained)) => {
-            more.push(notes::retained(&cut(&retained.reason)));
-            Verdict::Gone { retained: true }
+    let given = answered.handle.as_ref();
+    let has_handle = sent.handle.is_some() || given.is_some_and(|handle| !handle.is_empty());
+    let mut note = None;
+    let mut answer = answer(sent, answered, |outcome, _| match outcome? {
+        Outcome::Failed(failure) => Err(failure.into()),
+        Outcome::Pending(_) if planted!(ReleasedTooEarly) => Ok(Verdict::Gone { retained: false }),
+        Outcome::Pending(pending) => Ok(waits(&pending)),
+        Outcome::Retained(retained) => {
+            note = Some(notes::retained(&cut(&retained.reason)));
+            Ok(Verdict::Gone { retained: true })
         }
-        Ok(Outcome::HandledElsewhere(_)) if sent.handle.is_some() || handle.is_some() => {
-            more.push(notes::orphaned());
-            Verdict::Orphaned
+        Outcome::HandledElsewhere(_) if has_handle => {
+            note = Some(notes::orphaned());
+            Ok(Verdict::Orphaned)
         }
-        Ok(Outcome::HandledElsewhere(_) | Outcome::Done(_)) => Verdict::Gone { retained: false },
-    };
-    // A deleted load balancer has no handle.
-    let handle = handle.filter(|_| verdict != Verdict::Gone { retained: false });
-    let mut answer = answer(sent, handle, answered.events, answered.annotations, verdict);
-    answer.notes.append(&mut more);
+        Outcome::HandledElsewhere(_) | Outcome::Done(_) => Ok(Verdict::Gone { retained: false }),
+    });
+    answer.notes.extend(note);
     answer
 }
 
@@ -302,17 +289,20 @@ fn waits(pending: &api::Pending) -> Verdict {
     Verdict::Pending(pending_after(pending), cut(&pending.message))
 }
 
-fn answer(
+/// `read` makes the verdict of the outcome and the target errors.
+fn answer<O>(
     sent: &Sent<'_>,
-    handle: Option<String>,
-    events: Vec<api::Event>,
-    changes: Option<api::AnnotationChanges>,
-    verdict: Verdict,
+    answered: BalancerAnswer<O>,
+    read: impl FnOnce(Result<O, CallError>, Vec<api::TargetError>) -> Result<Verdict, CallError>,
 ) -> Answer {
-    let mut reported: Vec<Note> = notes::of_provider(events);
+    let verdict = read(answered.outcome, answered.target_errors);
+    let verdict = verdict.unwrap_or_else(Verdict::Failed);
+    let mut reported: Vec<Note> = notes::of_provider(answered.events);
     let mut patch = ServicePatch::default();
     let mut new_handle = None;
-    if let Some(handle) = handle.filter(|handle| !handle.is_empty()) {
+    let handle = answered.handle.filter(|handle| !handle.is_empty());
+    // A deleted load balancer has no handle.
+    if let Some(handle) = handle.filter(|_| verdict != Verdict::Gone { retained: false }) {
         if handle.len() > TEXT_LIMIT {
             return Answer::failed(CallError::fault(format!(
                 "the handle is {} bytes long, {TEXT_LIMIT} are allowed",
@@ -325,7 +315,7 @@ fn answer(
             new_handle = Some(handle);
         }
     }
-    if let Some(changes) = changes {
+    if let Some(changes) = answered.annotations {
         let (granted, refused) = annotations(sent, changes);
         patch.annotations.extend(granted);
         if !refused.is_empty() {
