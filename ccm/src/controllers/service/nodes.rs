@@ -51,11 +51,10 @@ impl Worker {
         let Some(offer) = state.offer.clone() else {
             return;
         };
-        let most = offer.load_balancers.max_targets;
-        state
-            .pool
-            .candidates
-            .clear(most.map_or(0, |most| most as usize));
+        // Zero: no limit.
+        let most = offer.load_balancers.max_targets.filter(|most| *most > 0);
+        let candidates = &mut state.pool.candidates;
+        candidates.clear(most.map(|most| most as usize));
         for node in self.driver.context.cluster.nodes.all() {
             self.observe(state, &offer, &node);
         }

@@ -113,8 +113,8 @@ pub(super) struct Candidates {
     nodes: BTreeMap<String, Candidate>,
     /// Changes with each change of a Node that a set or a request can show.
     version: u64,
-    /// The most targets of one load balancer; zero: no limit.
-    most: usize,
+    /// The most targets of one load balancer.
+    most: Option<usize>,
 }
 
 impl Candidates {
@@ -127,7 +127,7 @@ impl Candidates {
             return was;
         };
         let before = self.nodes.get(name);
-        let cut = self.most > 0 && self.nodes.len() > self.most;
+        let cut = self.most.is_some_and(|most| self.nodes.len() > most);
         let relevant = before.is_none_or(|before| {
             before.fingerprint != now.fingerprint
                 || cut && before.ready != now.ready
@@ -140,8 +140,8 @@ impl Candidates {
         relevant
     }
 
-    /// Forgets all Nodes, and sets the most targets of a set; zero: no limit.
-    pub(super) fn clear(&mut self, most: usize) {
+    /// Forgets all Nodes, and sets the most targets of a set.
+    pub(super) fn clear(&mut self, most: Option<usize>) {
         self.nodes.clear();
         self.most = most;
         self.version += 1;
@@ -158,11 +158,7 @@ impl Candidates {
             .iter()
             .filter(|(_, candidate)| selector.matches(&candidate.node))
             .collect();
-        let most = if self.most == 0 {
-            usize::MAX
-        } else {
-            self.most
-        };
+        let most = self.most.unwrap_or(usize::MAX);
         let left_out = chosen.len().saturating_sub(most);
         if left_out > 0 {
             // Each Node has its own rank, so a Node that joins or leaves displaces at most one
@@ -192,15 +188,9 @@ impl Candidates {
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     published: BTreeMap<NodeSelector, Arc<TargetSet>>,
-    doubtful: BTreeMap<NodeSelector, Doubt>,
-}
-
-/// An empty set that the API server has to confirm.
-#[derive(Debug)]
-struct Doubt {
-    set: Arc<TargetSet>,
-    /// The earliest time of the next question. `None`: the API server was not asked yet.
-    again: Option<Instant>,
+    /// The selectors whose set is empty, which the API server has to confirm, and the earliest time
+    /// of the next question. `None`: the API server was not asked yet.
+    doubtful: BTreeMap<NodeSelector, Option<Instant>>,
 }
 
 impl Sets {
@@ -212,50 +202,44 @@ impl Sets {
     /// Stores a newly built set. An empty set waits until the API server confirms it, unless the
     /// set before was empty too.
     pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) {
-        let (before, set) = (self.published.get(selector), Arc::new(set));
+        let before = self.published.get(selector);
         if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {
-            self.doubtful
-                .entry(selector.clone())
-                .and_modify(|doubt| doubt.set = Arc::clone(&set))
-                .or_insert(Doubt { set, again: None });
+            self.doubtful.entry(selector.clone()).or_default();
             return;
         }
         self.doubtful.remove(selector);
-        self.published.insert(selector.clone(), set);
+        self.published.insert(selector.clone(), Arc::new(set));
     }
 
     /// The selectors to ask the API server about now.
     pub(super) fn to_ask(&self, now: Instant) -> Vec<NodeSelector> {
         self.doubtful
             .iter()
-            .filter(|(_, doubt)| doubt.again.is_none_or(|again| again <= now))
+            .filter(|(_, again)| again.is_none_or(|again| again <= now))
             .map(|(selector, _)| selector.clone())
             .collect()
     }
 
     /// The next time to ask about a selector again.
     pub(super) fn next_ask(&self) -> Option<Instant> {
-        self.doubtful.values().filter_map(|doubt| doubt.again).min()
+        self.doubtful.values().copied().flatten().min()
     }
 
     /// The API server disagrees, or did not answer: ask again at `again`. Returns whether the set
     /// is still in doubt.
     pub(super) fn ask_again(&mut self, selector: &NodeSelector, again: Instant) -> bool {
-        self.doubtful
-            .get_mut(selector)
-            .map(|doubt| doubt.again = Some(again))
-            .is_some()
+        let doubt = self.doubtful.get_mut(selector);
+        doubt.map(|doubt| *doubt = Some(again)).is_some()
     }
 
     /// The API server confirms that no Node matches. Returns whether `get` changed.
     pub(super) fn confirm_empty(&mut self, selector: &NodeSelector) -> bool {
-        match self.doubtful.remove(selector) {
-            Some(doubt) => {
-                self.published.insert(selector.clone(), doubt.set);
-                true
-            }
-            None => false,
+        let in_doubt = self.doubtful.remove(selector).is_some();
+        if in_doubt {
+            let empty = Candidates::default().select(selector);
+            self.published.insert(selector.clone(), Arc::new(empty));
         }
+        in_doubt
     }
 
     pub(super) fn retain(&mut self, mut used: impl FnMut(&NodeSelector) -> bool) {

@@ -212,7 +212,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
     candidates.observe("b", None);
     assert!(!candidates.observe("a", None), "gone already");
     let empty = candidates.select(&all);
-    candidates.clear(0);
+    candidates.clear(None);
     assert!(!candidates.is_current(&empty), "all are examined again");
 }
 
@@ -242,7 +242,7 @@ fn s17_a_selector_limits_the_targets() {
 fn s17_a_subset_is_stable() {
     let select = |count: usize, without: Option<usize>| -> BTreeSet<String> {
         let mut candidates = Candidates::default();
-        candidates.clear(50);
+        candidates.clear(Some(50));
         for i in (0..count).filter(|i| Some(*i) != without) {
             observe(&mut candidates, node(&format!("node-{i:04}")));
         }
@@ -283,7 +283,7 @@ fn s17_of_a_set_that_is_cut_the_ready_nodes_come_first() {
     };
     let (all, nodes) = (NodeSelector::default(), ["a", "b", "c", "d"]);
     let mut candidates = Candidates::default();
-    candidates.clear(2);
+    candidates.clear(Some(2));
     for name in nodes {
         observe(&mut candidates, is(name, "True"));
     }
