@@ -52,7 +52,6 @@ const LONGEST_DELAY: Duration = Duration::from_mins(5);
 
 /// The loop of one provider. Returns after `context.stop`, when the work in flight has ended.
 pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
-    let (provider, page) = (Arc::clone(&context.provider), metrics.clone());
     let routes = Arc::new(Routes::new(context, metrics));
     let lists = Arc::new(Lists(Arc::clone(&routes)));
     let calls = Arc::new(Calls(Arc::clone(&routes)));
@@ -62,7 +61,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
         routes.write_conditions(),
         routes.housekeep(),
     );
-    page.forget(&provider);
+    routes.metrics.forget(&routes.context().provider);
 }
 
 struct Routes {

@@ -202,13 +202,9 @@ impl Work<'_> {
     fn created(&self, called: Divided<Item, ()>) {
         self.routes.log(Kind::Create, &called);
         let mut state = self.routes.state();
-        for Lookup {
-            item,
-            answer,
-            whole,
-        } in self.each(called)
-        {
-            match answer {
+        for result in self.each(called) {
+            let (item, whole) = (result.item, result.whole);
+            match result.answer {
                 Ok(()) => {
                     let (destination, now) = (item.destination, Instant::now());
                     let ledger = &mut state.ledger;
@@ -228,18 +224,14 @@ impl Work<'_> {
         let mut state = self.routes.state();
         let mut chains = lock(&self.chains);
         let mut follow = Vec::new();
-        for Lookup {
-            item,
-            answer,
-            whole,
-        } in self.each(called)
-        {
+        for result in self.each(called) {
+            let (item, whole) = (result.item, result.whole);
             let destination = item.destination;
             let Some(chain) = chains.get_mut(&destination) else {
                 continue;
             };
             chain.left = chain.left.saturating_sub(1);
-            match answer {
+            match result.answer {
                 Ok(()) => state.ledger.removed(&destination, &item.route),
                 Err(trouble) => {
                     chain.failed.get_or_insert((item, trouble, whole));
@@ -301,7 +293,6 @@ impl Work<'_> {
             let event = failed.event && trouble.code != CallErrorCode::Credentials;
             match trouble.code {
                 CallErrorCode::Busy if !failed.event && !whole => (Ended::Busy, None),
-                _ if whole => (Ended::Whole(trouble), Some(event)),
                 _ => (Ended::Failed(trouble), Some(event)),
             }
         };

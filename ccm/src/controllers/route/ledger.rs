@@ -93,10 +93,8 @@ pub(super) struct NodeName {
 pub(super) enum Ended<'a> {
     /// It succeeded.
     Done,
-    /// The provider's failure for this route.
+    /// The provider's failure for this route, or for the whole call.
     Failed(&'a CallError),
-    /// The call failed as a whole.
-    Whole(&'a CallError),
     /// BUSY: another operation holds the route. It is tried again without backoff.
     Busy,
     /// The call was not sent, or its result is unknown.
@@ -315,7 +313,7 @@ impl Ledger {
                     *made = true;
                 }
             }
-            Ended::Failed(trouble) | Ended::Whole(trouble) if says_something(trouble.code) => {
+            Ended::Failed(trouble) if says_something(trouble.code) => {
                 entry.state = if planted!(FirstRouteFailureIsSilent) && entry.failures < 4 {
                     State::Unknown
                 } else {
@@ -325,7 +323,7 @@ impl Ledger {
                     entry.refused = Some(sent.clone());
                 }
             }
-            Ended::Failed(_) | Ended::Whole(_) | Ended::Unsent => entry.state = State::Unknown,
+            Ended::Failed(_) | Ended::Unsent => entry.state = State::Unknown,
             Ended::Busy => {}
         }
     }
@@ -349,7 +347,7 @@ impl Ledger {
     ) {
         self.ended(destination, ended, now);
         let entry = self.entries.entry(destination).or_default();
-        if let Ended::Failed(trouble) | Ended::Whole(trouble) = ended
+        if let Ended::Failed(trouble) = ended
             && in_the_way
             && says_something(trouble.code)
         {
@@ -371,7 +369,7 @@ impl Ledger {
                 return;
             }
             Ended::Busy => return,
-            Ended::Failed(trouble) | Ended::Whole(trouble) => trouble,
+            Ended::Failed(trouble) => trouble,
         };
         if !says_something(trouble.code) {
             // The next list shows the result.

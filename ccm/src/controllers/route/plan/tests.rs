@@ -192,17 +192,13 @@ impl Scene {
     }
 
     /// Lets each task's create fail with this code.
-    fn fails(&mut self, pass: &Pass, code: CallErrorCode, whole: bool) {
+    fn fails(&mut self, pass: &Pass, code: CallErrorCode) {
         let trouble = CallError::new(code, "no");
         let later = self.now + Duration::from_secs(1);
         for task in &pass.tasks {
             self.ledger.begin(&task.destination, true, self.now);
             let sent = task.create.clone().unwrap();
-            let ended = if whole {
-                Ended::Whole(&trouble)
-            } else {
-                Ended::Failed(&trouble)
-            };
+            let ended = Ended::Failed(&trouble);
             self.ledger.created(task.destination, &sent, ended, later);
         }
     }

@@ -238,7 +238,7 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
     ] {
         let mut scene = Scene::new(&node, &[]);
         let pass = scene.look();
-        scene.fails(&pass, code, true);
+        scene.fails(&pass, code);
         assert_eq!(scene.conditions(), "", "{code:?}: nobody knows");
         // The list shows that the route was created.
         scene.routes = vec![route("r1 10.8.1.0/24 >a")];
@@ -247,7 +247,7 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         // The list shows that the route was not created.
         let mut scene = Scene::new(&node, &[]);
         let pass = scene.look();
-        scene.fails(&pass, code, true);
+        scene.fails(&pass, code);
         scene.look();
         let away = [CallErrorCode::Disconnected, CallErrorCode::NotInitialized];
         if away.contains(&code) {
@@ -259,19 +259,16 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
                 tasks: vec![*task],
                 ..Pass::default()
             };
-            scene.fails(&pass, code, true);
+            scene.fails(&pass, code);
             scene.look();
         }
         assert_eq!(scene.conditions(), "a=failed", "{code:?}");
     }
-    // The provider answered with a failure of this route, or of the whole call.
+    // The provider answered with a failure.
     let mut scene = Scene::new(&node, &[]);
-    for whole in [false, true] {
-        scene = Scene::new(&node, &[]);
-        let pass = scene.look();
-        scene.fails(&pass, CallErrorCode::Throttled, whole);
-        assert_eq!(scene.conditions(), "a=failed");
-    }
+    let pass = scene.look();
+    scene.fails(&pass, CallErrorCode::Throttled);
+    assert_eq!(scene.conditions(), "a=failed");
     // An old failure is forgotten when the route exists. If it is missing again, it does not count
     // as failing.
     scene.routes = vec![route("r1 10.8.1.0/24 >a")];
@@ -286,7 +283,7 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &[]);
     let mut pass = scene.look();
     pass.tasks.truncate(1);
-    scene.fails(&pass, CallErrorCode::Conflict, false);
+    scene.fails(&pass, CallErrorCode::Conflict);
     // After CONFLICT the destination waits for its time. The other Node's destination does not.
     assert_eq!(scene.shown(), "+b:10.8.2.0/24");
     let again = scene.due("10.8.1.0/24");
@@ -298,14 +295,14 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     // After INVALID the destination waits for a change of the Node, or half an hour.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
-    scene.fails(&pass, CallErrorCode::Invalid, false);
+    scene.fails(&pass, CallErrorCode::Invalid);
     assert_eq!(scene.shown(), "");
     scene.node("a").provider_id = "mock://zone/a".to_owned();
     assert_eq!(scene.shown(), "+a:10.8.1.0/24");
     // Without an answer, only the next list shows the result.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
-    scene.fails(&pass, CallErrorCode::Disconnected, true);
+    scene.fails(&pass, CallErrorCode::Disconnected);
     assert_eq!(scene.due("10.8.1.0/24"), Due::List);
     assert_eq!(scene.shown(), "+a:10.8.1.0/24");
     scene.ledger.forget_plans();
