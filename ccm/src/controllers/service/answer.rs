@@ -13,8 +13,9 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 use kube::ResourceExt;
 
 use super::handle::Stored;
-use super::notes::{self, Note};
+use super::notes::{self, Note, Op};
 use super::plan::store_handle;
+use super::targets::TargetSet;
 use crate::core::is_valid_key;
 use crate::core::text::TEXT_LIMIT;
 use crate::planted::planted;
@@ -23,16 +24,23 @@ use crate::provider::{
 };
 use crate::writes::ServicePatch;
 
-/// The inputs of the request, and the limits for its answer.
+/// A call of the provider: the inputs of the request, and the limits for its answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent<'a> {
+pub(super) struct Call<'a> {
+    pub(super) op: Op,
+    /// The name that the called provider states.
+    pub(super) me: &'a str,
+    /// The Service is gone from the API server (▲S9).
+    pub(super) departed: bool,
     /// The Service in the request.
     pub(super) service: &'a Service,
     /// The known handle. If the provider may adopt unmarked load balancers, the requests of Ensure
     /// and Delete leave it out.
     pub(super) handle: Option<&'a str>,
-    /// The name that the provider states.
-    pub(super) me: &'a str,
+    /// The targets in the request.
+    pub(super) targets: Option<&'a TargetSet>,
+    /// The operator allows the provider to adopt unmarked load balancers.
+    pub(super) adopt_unmarked: bool,
     /// Prefixes of annotation keys that the provider may write.
     pub(super) prefixes: &'a [String],
     /// The ranges of the cluster's Services. A load balancer's address must not be in them.
@@ -190,16 +198,16 @@ impl Answer {
     }
 }
 
-pub(super) fn after_get(sent: &Sent<'_>, answered: BalancerAnswer<get::Outcome>) -> Answer {
+pub(super) fn after_get(call: &Call<'_>, answered: BalancerAnswer<get::Outcome>) -> Answer {
     use get::Outcome;
-    answer(sent, answered, |outcome, target_errors| {
+    answer(call, answered, |outcome, target_errors| {
         let found = match outcome? {
             Outcome::Failed(failure) => return Err(failure.into()),
             Outcome::Found(found) => found,
         };
-        let shown = |status| load_balancer_status(status, sent.service_ranges);
+        let shown = |status| load_balancer_status(status, call.service_ranges);
         let status = found.status.as_ref().map(shown).transpose()?;
-        let written = sent.service.status.as_ref();
+        let written = call.service.status.as_ref();
         let written = written.and_then(|status| status.load_balancer.as_ref());
         let present = found.presence() == api::LoadBalancerPresence::Present;
         let ours = found.ownership() == api::Ownership::Ours;
@@ -220,9 +228,9 @@ pub(super) fn after_get(sent: &Sent<'_>, answered: BalancerAnswer<get::Outcome>)
     })
 }
 
-pub(super) fn after_ensure(sent: &Sent<'_>, answered: BalancerAnswer<ensure::Outcome>) -> Answer {
+pub(super) fn after_ensure(call: &Call<'_>, answered: BalancerAnswer<ensure::Outcome>) -> Answer {
     use ensure::Outcome;
-    answer(sent, answered, |outcome, target_errors| {
+    answer(call, answered, |outcome, target_errors| {
         let ready = match outcome? {
             Outcome::Failed(failure) => return Err(failure.into()),
             Outcome::Pending(pending) => return Ok(waits(&pending)),
@@ -234,7 +242,7 @@ pub(super) fn after_ensure(sent: &Sent<'_>, answered: BalancerAnswer<ensure::Out
             let what = "EnsureLoadBalancer answered ready without a status";
             return Err(CallError::fault(what));
         };
-        let status = load_balancer_status(status, sent.service_ranges)?;
+        let status = load_balancer_status(status, call.service_ranges)?;
         // Upstream would overwrite the old address with the empty status. A provider without an
         // address must answer `pending` (LB-19).
         if nowhere(&status) {
@@ -245,9 +253,9 @@ pub(super) fn after_ensure(sent: &Sent<'_>, answered: BalancerAnswer<ensure::Out
     })
 }
 
-pub(super) fn after_update(sent: &Sent<'_>, answered: BalancerAnswer<update::Outcome>) -> Answer {
+pub(super) fn after_update(call: &Call<'_>, answered: BalancerAnswer<update::Outcome>) -> Answer {
     use update::Outcome;
-    answer(sent, answered, |outcome, target_errors| match outcome {
+    answer(call, answered, |outcome, target_errors| match outcome {
         Err(trouble) if trouble.code == CallErrorCode::NotFound => Ok(Verdict::Missing),
         Err(trouble) => Err(trouble),
         Ok(Outcome::Failed(failure)) => Err(failure.into()),
@@ -257,12 +265,12 @@ pub(super) fn after_update(sent: &Sent<'_>, answered: BalancerAnswer<update::Out
     })
 }
 
-pub(super) fn after_delete(sent: &Sent<'_>, answered: BalancerAnswer<delete::Outcome>) -> Answer {
+pub(super) fn after_delete(call: &Call<'_>, answered: BalancerAnswer<delete::Outcome>) -> Answer {
     use delete::Outcome;
     let given = answered.handle.as_ref();
-    let has_handle = sent.handle.is_some() || given.is_some_and(|handle| !handle.is_empty());
+    let has_handle = call.handle.is_some() || given.is_some_and(|handle| !handle.is_empty());
     let mut note = None;
-    let mut answer = answer(sent, answered, |outcome, _| match outcome? {
+    let mut answer = answer(call, answered, |outcome, _| match outcome? {
         Outcome::Failed(failure) => Err(failure.into()),
         Outcome::Pending(_) if planted!(ReleasedTooEarly) => Ok(Verdict::Gone { retained: false }),
         Outcome::Pending(pending) => Ok(waits(&pending)),
@@ -291,7 +299,7 @@ fn waits(pending: &api::Pending) -> Verdict {
 
 /// `read` makes the verdict of the outcome and the target errors.
 fn answer<O>(
-    sent: &Sent<'_>,
+    call: &Call<'_>,
     answered: BalancerAnswer<O>,
     read: impl FnOnce(Result<O, CallError>, Vec<api::TargetError>) -> Result<Verdict, CallError>,
 ) -> Answer {
@@ -309,17 +317,17 @@ fn answer<O>(
                 handle.len()
             )));
         }
-        let stored = Stored::of(sent.service);
-        if stored.handle_of(sent.me) != Some(handle.as_str()) && !planted!(HandleIsNotStored) {
-            patch = store_handle(sent.service, sent.me, Some(&handle));
+        let stored = Stored::of(call.service);
+        if stored.handle_of(call.me) != Some(handle.as_str()) && !planted!(HandleIsNotStored) {
+            patch = store_handle(call.service, call.me, Some(&handle));
             new_handle = Some(handle);
         }
     }
     if let Some(changes) = answered.annotations {
-        let (granted, refused) = annotations(sent, changes);
+        let (granted, refused) = annotations(call, changes);
         patch.annotations.extend(granted);
         if !refused.is_empty() {
-            let flag = flag_for(&refused, sent.prefixes);
+            let flag = flag_for(&refused, call.prefixes);
             reported.push(notes::annotations_refused(&refused, flag.as_deref()));
         }
     }
@@ -333,15 +341,15 @@ fn answer<O>(
 
 /// Returns the requested annotation changes that are to be written, and the keys that are refused.
 fn annotations(
-    sent: &Sent<'_>,
+    call: &Call<'_>,
     changes: api::AnnotationChanges,
 ) -> (BTreeMap<String, Option<String>>, Vec<String>) {
     /// All annotations of an object may have 256 KiB in total. The provider may not make those that
     /// it may write grow beyond this much, so that the rest is left to other writers.
     const MOST_BYTES: usize = 64 * 1024;
-    let now = sent.service.annotations();
+    let now = call.service.annotations();
     let size = |key: &str, value: Option<&String>| value.map_or(0, |it| key.len() + it.len());
-    let own = now.iter().filter(|(key, _)| may_write(key, sent.prefixes));
+    let own = now.iter().filter(|(key, _)| may_write(key, call.prefixes));
     let mut sizes: BTreeMap<String, usize> = own
         .map(|(key, value)| (key.clone(), size(key, Some(value))))
         .collect();
@@ -364,7 +372,7 @@ fn annotations(
         let (size, before) = (size(&key, value.as_ref()), sizes.get(&key).copied());
         let before = before.unwrap_or(0);
         let after = bytes - before + size;
-        if !may_write(&key, sent.prefixes) || size > before && after > MOST_BYTES {
+        if !may_write(&key, call.prefixes) || size > before && after > MOST_BYTES {
             refused.push(key);
             continue;
         }

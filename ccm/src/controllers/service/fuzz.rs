@@ -15,8 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::answer::{self, Answer, Sent, Verdict};
+use super::answer::{self, Answer, Call, Verdict};
 use super::handle::ANNOTATION;
+use super::notes::Op;
 use super::plan::{FINALIZER, Facts, Step, handle_to_send, next_step};
 use super::record::{Cloud, Record};
 use super::targets::NodeSelector;
@@ -200,10 +201,14 @@ pub(crate) fn balancers(input: &[u8]) {
     let prefixes = PREFIXES.map(str::to_owned);
     let ranges: [IpNet; 1] = [RANGE.parse().expect("a range")];
     let handle = handle_to_send(&service, None, ME);
-    let sent = Sent {
+    let sent = Call {
+        op: [Op::Get, Op::Ensure, Op::Update, Op::Delete][usize::from(call % 4)],
+        me: ME,
+        departed: false,
         service: &service,
         handle: handle.as_deref(),
-        me: ME,
+        targets: None,
+        adopt_unmarked: false,
         prefixes: &prefixes,
         service_ranges: &ranges,
     };
@@ -222,7 +227,7 @@ pub(crate) fn balancers(input: &[u8]) {
     }
 }
 
-fn check_answer(answer: Answer, sent: &Sent<'_>) {
+fn check_answer(answer: Answer, sent: &Call<'_>) {
     let Answer {
         new_handle,
         metadata,

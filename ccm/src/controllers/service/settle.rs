@@ -44,7 +44,7 @@ use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 
-use super::answer::{Theirs, Troubled, Verdict};
+use super::answer::{Call, Theirs, Troubled, Verdict};
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::Stored;
 use super::notes::{self, Note, Op, PENDING};
@@ -62,22 +62,6 @@ use crate::writes::ServicePatch;
 pub(super) const SLOW: Duration = Duration::from_mins(30);
 /// From this many failed Deletes in a row on, each is reported at once (▲S18).
 const DELETES_TOLD: u32 = 3;
-
-/// A call of the provider.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
-    pub(super) op: Op,
-    /// The name that the called provider states.
-    pub(super) me: &'a str,
-    /// The Service is gone from the API server (▲S9).
-    pub(super) departed: bool,
-    /// The Service in the request.
-    pub(super) service: &'a Service,
-    /// The targets in the request.
-    pub(super) targets: Option<&'a TargetSet>,
-    /// The operator allows the provider to adopt unmarked load balancers.
-    pub(super) adopt_unmarked: bool,
-}
 
 /// The consequences of an answer.
 #[derive(Debug, Default, PartialEq)]

@@ -12,29 +12,33 @@ use crate::controllers::service::handle;
 use crate::provider::Parts;
 use crate::writes::EventType;
 
-fn sent<'a>(service: &'a Service, handle: Option<&'a str>, prefixes: &'a [String]) -> Sent<'a> {
-    Sent {
+fn sent<'a>(service: &'a Service, handle: Option<&'a str>, prefixes: &'a [String]) -> Call<'a> {
+    Call {
+        op: Op::Ensure,
+        me: "mock",
+        departed: false,
         service,
         handle,
-        me: "mock",
+        targets: None,
+        adopt_unmarked: false,
         prefixes,
         service_ranges: &[],
     }
 }
 
-fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
+fn after_get(sent: &Call<'_>, response: api::GetLoadBalancerResponse) -> Answer {
     super::after_get(sent, response.parts("GetLoadBalancer"))
 }
 
-fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
+fn after_ensure(sent: &Call<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
     super::after_ensure(sent, response.parts("EnsureLoadBalancer"))
 }
 
-fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerResponse) -> Answer {
+fn after_update(sent: &Call<'_>, response: api::UpdateLoadBalancerResponse) -> Answer {
     super::after_update(sent, response.parts("UpdateLoadBalancer"))
 }
 
-fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerResponse) -> Answer {
+fn after_delete(sent: &Call<'_>, response: api::DeleteLoadBalancerResponse) -> Answer {
     super::after_delete(sent, response.parts("DeleteLoadBalancer"))
 }
 

@@ -33,8 +33,11 @@ fn call<'a>(op: Op, service: &'a Service, targets: &'a TargetSet) -> Call<'a> {
         me: ME,
         departed: false,
         service,
+        handle: None,
         targets: Some(targets),
         adopt_unmarked: false,
+        prefixes: &[],
+        service_ranges: &[],
     }
 }
 

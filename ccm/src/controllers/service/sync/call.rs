@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Run, Stop};
-use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
+use crate::controllers::service::answer::{self, Answer, Call, Verdict};
 use crate::controllers::service::notes::{self, Op};
 use crate::controllers::service::plan::{asks, class, handle_to_send, status_patch};
 use crate::controllers::service::record::Record;
-use crate::controllers::service::settle::{Call, begin, settle};
+use crate::controllers::service::settle::{begin, settle};
 use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
 use crate::core::{Key, millis};
@@ -46,29 +46,31 @@ impl Run<'_> {
             .record
             .as_ref()
             .is_some_and(|record| record.progress.is_pending() || record.failures > 0);
-        let (base, offer, targets) = (
-            Arc::clone(&self.base),
-            Arc::clone(&self.job.offer),
-            self.job.targets.clone(),
-        );
+        let base = Arc::clone(&self.base);
+        let offer = Arc::clone(&self.job.offer);
+        let targets = self.job.targets.clone();
         let config = &self.context().config.service;
+        let handle = handle_to_send(&base, self.record.as_ref(), &offer.name);
+        let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
         let call = Call {
             op,
             me: &offer.name,
             departed: self.is_departed(),
             service: &base,
+            handle: handle.as_deref(),
             targets: targets.as_deref(),
             adopt_unmarked: config.adopt_unmarked,
+            prefixes: &config.annotation_prefixes,
+            service_ranges: &service_ranges,
         };
         let (record, notes) = begin(self.take_record(), &call, &offer.load_balancers);
         let started = Instant::now();
         self.calls(Some((op, started)), &record);
-        let handle = handle_to_send(&base, Some(&record), &offer.name);
         self.record = Some(record);
         for note in notes {
             self.tell(note);
         }
-        let answer = self.ask(&call, handle.as_deref()).await;
+        let answer = self.ask(&call).await;
         let (answer, call_id) = answer.unwrap_or_else(|trouble| {
             let call_id = trouble.call_id.clone();
             (Answer::failed(trouble), call_id)
@@ -162,22 +164,9 @@ impl Run<'_> {
         record.unwrap_or_else(|| Record::new(&self.base))
     }
 
-    async fn ask(
-        &self,
-        call: &Call<'_>,
-        handle: Option<&str>,
-    ) -> Result<(Answer, Option<CallId>), CallError> {
-        let config = &self.context().config.service;
-        let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
-        let sent = Sent {
-            service: call.service,
-            handle,
-            me: call.me,
-            prefixes: &config.annotation_prefixes,
-            service_ranges: &service_ranges,
-        };
+    async fn ask(&self, call: &Call<'_>) -> Result<(Answer, Option<CallId>), CallError> {
         let service = Some(service_view(call.service));
-        let handle = handle.map(str::to_owned);
+        let handle = call.handle.map(str::to_owned);
         let targets = call.targets.map(TargetSet::to_request);
         let fence = &self.context().fence;
         let adopt_unmarked = call.adopt_unmarked;
@@ -193,7 +182,7 @@ impl Run<'_> {
                     targets,
                 };
                 let (response, id) = self.session.get_load_balancer(request).await?;
-                (answer::after_get(&sent, response), id)
+                (answer::after_get(call, response), id)
             }
             Op::Ensure => {
                 let request = api::EnsureLoadBalancerRequest {
@@ -204,7 +193,7 @@ impl Run<'_> {
                     adopt_unmarked,
                 };
                 let (response, id) = self.session.ensure_load_balancer(fence, request).await?;
-                (answer::after_ensure(&sent, response), id)
+                (answer::after_ensure(call, response), id)
             }
             Op::Update => {
                 let request = api::UpdateLoadBalancerRequest {
@@ -214,7 +203,7 @@ impl Run<'_> {
                     targets,
                 };
                 let (response, id) = self.session.update_load_balancer(fence, request).await?;
-                (answer::after_update(&sent, response), id)
+                (answer::after_update(call, response), id)
             }
             Op::Delete => {
                 let request = api::DeleteLoadBalancerRequest {
@@ -224,7 +213,7 @@ impl Run<'_> {
                     adopt_unmarked,
                 };
                 let (response, id) = self.session.delete_load_balancer(fence, request).await?;
-                (answer::after_delete(&sent, response), id)
+                (answer::after_delete(call, response), id)
             }
         };
         Ok((answer, Some(call_id)))
