@@ -51,10 +51,8 @@ impl Worker {
         let Some(offer) = state.offer.clone() else {
             return;
         };
-        // Zero: no limit.
-        let most = offer.load_balancers.max_targets.filter(|most| *most > 0);
         let candidates = &mut state.pool.candidates;
-        candidates.clear(most.map(|most| most as usize));
+        candidates.clear(offer.load_balancers.max_targets);
         for node in self.driver.context.cluster.nodes.all() {
             self.observe(state, &offer, &node);
         }
@@ -78,10 +76,8 @@ impl Worker {
                 "the Node is no target of load balancers: its part of a request has {bytes} bytes, at most {TARGET_BYTES} are allowed; check its addresses, labels and annotations"
             );
             warn!(node = name, "{text}");
-            let (writes, reason) = (
-                &self.driver.context.writes,
-                reason::NODE_TOO_LARGE_FOR_TARGET,
-            );
+            let writes = &self.driver.context.writes;
+            let reason = reason::NODE_TOO_LARGE_FOR_TARGET;
             writes.node_event(node, EventType::Warning, reason, text);
         }
         state.pool.candidates.observe(name, now)

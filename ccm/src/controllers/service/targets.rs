@@ -140,10 +140,10 @@ impl Candidates {
         relevant
     }
 
-    /// Forgets all Nodes, and sets the most targets of a set.
-    pub(super) fn clear(&mut self, most: Option<usize>) {
+    /// Forgets all Nodes, and sets the most targets of a set; zero: no limit.
+    pub(super) fn clear(&mut self, most: Option<u32>) {
         self.nodes.clear();
-        self.most = most;
+        self.most = most.filter(|most| *most > 0).map(|most| most as usize);
         self.version += 1;
     }
 

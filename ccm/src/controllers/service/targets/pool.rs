@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn s17_each_round_tells_which_sets_are_cut() {
         let all = NodeSelector::default();
-        for (most, cut) in [(None, 0), (Some(1), 1), (Some(2), 0)] {
+        for (most, cut) in [(None, 0), (Some(0), 0), (Some(1), 1), (Some(2), 0)] {
             let mut pool = Pool::default();
             pool.candidates.clear(most);
             for name in ["a", "b"] {
