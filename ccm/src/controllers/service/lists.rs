@@ -62,10 +62,8 @@ impl Worker {
         let listed = match session.list_load_balancers().await {
             Ok(listed) => listed,
             Err(trouble) => {
-                let (provider, retry_in) = (
-                    &context.provider,
-                    next.saturating_duration_since(Instant::now()),
-                );
+                let provider = &context.provider;
+                let retry_in = next.saturating_duration_since(Instant::now());
                 warn!(%provider, rpc = "ListLoadBalancers", call_id = trouble.call_id(), error = %trouble, retry_in_ms = millis(retry_in), "cannot list the load balancers: cannot tell which have no Service");
                 return;
             }

@@ -281,20 +281,14 @@ fn release(service: &Service, retained: bool, left: bool) -> Step {
     // The whole object vanishes with our finalizer, including its status.
     let vanishes = service.metadata.deletion_timestamp.is_some() && others.is_empty();
     // If another component serves the Service now, the status is that component's.
-    let status = if vanishes || left {
-        None
-    } else {
-        cleared(service)
-    };
+    let status = cleared(service).filter(|_| !vanishes && !left);
     let mut patch = ServicePatch::default();
     if ours {
         patch.finalizers = Some(others);
     }
     let annotated = Stored::of(service) != Stored::Nothing;
     if annotated && !retained && !vanishes {
-        patch
-            .annotations
-            .insert(handle::ANNOTATION.to_owned(), None);
+        patch.annotations = [(handle::ANNOTATION.to_owned(), None)].into();
     }
     let metadata = (patch != ServicePatch::default()).then_some(patch);
     if status.is_none() && metadata.is_none() {
