@@ -139,14 +139,13 @@ impl Worker {
         }
         let due = driver.queue.due(task)? <= Instant::now();
         let jobs = state.ledger.working();
-        (due && jobs >= self.most_jobs(&*session?)).then(|| {
-            Obstacle::new(
-                format!(
-                    "waits for a free call: provider {provider} works on {jobs} other load balancers, the most at once"
-                ),
-                None,
-            )
-        })
+        if !due || jobs < self.most_jobs(&*session?) {
+            return None;
+        }
+        let text = format!(
+            "waits for a free call: provider {provider} works on {jobs} other load balancers, the most at once"
+        );
+        Some(Obstacle::new(text, None))
     }
 
     /// The Service in the store, or the last version of a deleted one.
