@@ -386,21 +386,13 @@ impl<'a> Round<'a, '_> {
 
     /// Stores the observed state in the ledger.
     fn learn(
-        self,
+        mut self,
         wants: &Wants<'_>,
         still_routed: &BTreeSet<&str>,
         listed: &BTreeSet<IpNet>,
     ) -> Pass {
-        let Self {
-            look,
-            ledger,
-            mut pass,
-            known,
-            doubts,
-            ..
-        } = self;
         let mut nodes = BTreeMap::new();
-        for node in look.nodes {
+        for node in self.look.nodes {
             if node.is_routed() {
                 for (cidr, _) in &node.pod_cidrs {
                     if let Some((winner, _)) = wants.routed.get(cidr)
@@ -410,7 +402,7 @@ impl<'a> Round<'a, '_> {
                             name: node.name.clone(),
                             uid: node.uid.clone(),
                         };
-                        pass.clashes.push((name, *cidr, winner.name.clone()));
+                        self.pass.clashes.push((name, *cidr, winner.name.clone()));
                     }
                 }
                 let destinations = node.pod_cidrs.iter().map(|(cidr, _)| *cidr).collect();
@@ -426,10 +418,11 @@ impl<'a> Round<'a, '_> {
         let winners = wants.routed.iter();
         let winners = winners.map(|(cidr, (node, _))| (*cidr, node.uid.clone()));
         let winners = winners.collect();
-        pass.needs_second_look = deletions(&pass.tasks) > (pass.inside / 10).max(5);
-        pass.settled = ledger.learn(nodes, &winners, &known, listed);
-        ledger.doubt(doubts);
-        pass
+        let few = (self.pass.inside / 10).max(5);
+        self.pass.needs_second_look = deletions(&self.pass.tasks) > few;
+        self.pass.settled = self.ledger.learn(nodes, &winners, &self.known, listed);
+        self.ledger.doubt(self.doubts);
+        self.pass
     }
 }
 
