@@ -83,10 +83,8 @@ impl Ledger {
         match task {
             Task::Departed(..) => {
                 self.departed = self.departed.saturating_sub(1);
-                taken.service = taken
-                    .record
-                    .as_ref()
-                    .map(|record| Arc::clone(&record.latest));
+                let record = taken.record.as_ref();
+                taken.service = record.map(|record| Arc::clone(&record.latest));
             }
             Task::Service(key) => {
                 let same = now.as_ref().is_some_and(|now| {
