@@ -7,7 +7,7 @@ mod ranges;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::args::{Config, Controller};
-use crate::core::Key;
+use crate::core::{Key, lock};
 
 use apply::{First, State};
 pub(crate) use change::{Change, Changes};
@@ -132,10 +132,10 @@ pub(crate) struct Store<K> {
 }
 
 struct Shared<K> {
-    state: RwLock<State<K>>,
+    state: Mutex<State<K>>,
     first: tokio::sync::watch::Sender<First>,
     /// The last failure of the watch, until the next event other than `Init`.
-    trouble: std::sync::Mutex<Option<(Instant, String)>>,
+    trouble: Mutex<Option<(Instant, String)>>,
 }
 
 impl<K> Clone for Store<K> {
@@ -150,49 +150,39 @@ impl<K> Default for Store<K> {
     fn default() -> Self {
         Self {
             shared: Arc::new(Shared {
-                state: RwLock::new(State::default()),
+                state: Mutex::default(),
                 first: tokio::sync::watch::Sender::new(First::Awaited),
-                trouble: std::sync::Mutex::default(),
+                trouble: Mutex::default(),
             }),
         }
     }
 }
 
 impl<K> Store<K> {
-    fn read(&self) -> RwLockReadGuard<'_, State<K>> {
-        self.shared
-            .state
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State<K>> {
-        self.shared
-            .state
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        lock(&self.shared.state)
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.read().objects.get(key).cloned()
+        self.state().objects.get(key).cloned()
     }
 
     /// The objects whose second index is `by` (see `Prune::found_by`), in the order of their keys.
     /// It uses the index and scans nothing.
     pub(crate) fn found_by(&self, by: &str) -> Vec<Arc<K>> {
-        let state = self.read();
+        let state = self.state();
         let keys = state.found_by.get(by).into_iter().flatten();
         keys.filter_map(|key| state.objects.get(key).cloned())
             .collect()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<K>> {
-        self.read().objects.values().cloned().collect()
+        self.state().objects.values().cloned().collect()
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.read().objects.len()
+        self.state().objects.len()
     }
 
     /// Changes from now on, after one change `None -> new` for each object in the store. They are
@@ -203,7 +193,7 @@ impl<K> Store<K> {
     /// heartbeat. `get` returns the new object all the same.
     pub(crate) fn subscribe(&self) -> Changes<K> {
         let inbox = Arc::default();
-        self.write().subscribe(&inbox);
+        self.state().subscribe(&inbox);
         Changes::new(self.clone(), inbox)
     }
 

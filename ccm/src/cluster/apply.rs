@@ -24,8 +24,8 @@ pub(super) struct State<K> {
     pub(super) objects: BTreeMap<Key, Arc<K>>,
     /// The second index: keys by `Prune::found_by`.
     pub(super) found_by: BTreeMap<String, BTreeSet<Key>>,
-    /// The keys in the current list so far. Objects enter the store page by page, so that a relist
-    /// holds no second copy.
+    /// The keys in the current list so far; `None` outside a list. Objects enter the store page by
+    /// page, so that a relist holds no second copy.
     listed: Option<BTreeSet<Key>>,
     pub(super) readers: Vec<Weak<Inbox<K>>>,
 }
@@ -109,7 +109,7 @@ impl<K: Resource + Prune + Clone> State<K> {
     pub(super) fn apply(&mut self, event: Event<K>) -> bool {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
-            Event::InitApply(mut object) => {
+            Event::InitApply(mut object) | Event::Apply(mut object) => {
                 object.prune();
                 if let Some(listed) = &mut self.listed {
                     listed.insert(Key::of(&object));
@@ -130,10 +130,6 @@ impl<K: Resource + Prune + Clone> State<K> {
                 }
                 return true;
             }
-            Event::Apply(mut object) => {
-                object.prune();
-                self.upsert(object);
-            }
             Event::Delete(object) => self.remove(&Key::of(&object)),
         }
         false
@@ -143,12 +139,8 @@ impl<K: Resource + Prune + Clone> State<K> {
 impl<K: Resource + Prune + Clone> Store<K> {
     /// Applies one event of the watch.
     pub(crate) fn apply(&self, event: Event<K>) {
-        let complete = self.write().apply(event);
-        if complete {
-            let complete = First::Complete;
-            self.shared
-                .first
-                .send_if_modified(|first| std::mem::replace(first, complete) != complete);
+        if self.state().apply(event) {
+            self.shared.first.send_replace(First::Complete);
         }
     }
 }

@@ -87,7 +87,7 @@ impl<K> Changes<K> {
     /// All unread changes, perhaps none.
     pub(crate) fn unread(&mut self) -> Vec<Change<K>> {
         // Locks the store, so that the unread changes and the current objects are consistent.
-        let state = self.store.read();
+        let state = self.store.state();
         let unread = self.inbox.take();
         unread
             .into_iter()

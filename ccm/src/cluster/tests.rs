@@ -187,7 +187,7 @@ fn a_dropped_reader_is_forgotten_with_what_it_did_not_read() {
     drop(changes);
     assert!(held.upgrade().is_none());
     store.apply(Event::Apply(labelled("a", "1", 3, "y")));
-    assert!(store.read().readers.is_empty());
+    assert!(store.state().readers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,5 +315,5 @@ fn l6_nodes_are_found_by_their_provider_id_whatever_the_watch_brings() {
     store.apply(Event::InitDone);
     assert_eq!((found("x"), found("y")), (vec!["c".into()], vec![]));
     store.apply(Event::Delete(named("c", 5, "x")));
-    assert!(store.read().found_by.is_empty(), "nothing is left behind");
+    assert!(store.state().found_by.is_empty(), "nothing is left behind");
 }

@@ -160,10 +160,5 @@ fn is_refused(error: &watcher::Error) -> bool {
 /// Whether only a new list helps. The watcher notices that during a watch, but not when the watch
 /// is refused at its start: then it asks for the same resourceVersion for ever.
 fn needs_new_list(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
-            status.code == 410 || status.code == 400
-        }
-        _ => false,
-    }
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if matches!(status.code, 400 | 410))
 }
