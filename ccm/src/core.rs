@@ -3,26 +3,26 @@
 mod backoff;
 mod changed;
 mod clock;
-mod condition;
 mod fence;
 mod key;
 mod label;
 mod labels;
 mod lock;
 mod metric;
+mod node;
 mod prune;
 pub mod text;
 
 pub(crate) use backoff::Backoff;
 pub(crate) use changed::changed;
 pub(crate) use clock::{WallClock, millis, wall_time};
-pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use fence::{Fence, Fenced};
 pub(crate) use key::Key;
 pub(crate) use label::{ProviderLabel, set_gauge};
 pub(crate) use labels::{is_dns_name, is_reserved_key, is_valid_key, is_valid_value};
 pub(crate) use lock::lock;
 pub(crate) use metric::registered;
+pub(crate) use node::{is_ready, provider_id, ready_condition, taints};
 pub(crate) use prune::{LAST_APPLIED, Prune};
 
 /// The domain of all labels and annotations that the ccm defines.

@@ -6,6 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::ResourceExt;
 
+use crate::core::provider_id;
 use crate::core::text::TEXT_LIMIT;
 
 /// The Node label that names the provider of a Node without a provider ID.
@@ -117,12 +118,7 @@ impl Ownership {
     /// The owner of the Node, by the longest matching prefix of its provider ID. Without a provider
     /// ID, the label `grpc-ccm.io/provider` decides.
     pub(crate) fn node_owner(&self, node: &Node) -> NodeOwner<'_> {
-        let id = node
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.provider_id.as_deref())
-            .filter(|id| !id.is_empty());
-        if let Some(id) = id {
+        if let Some(id) = provider_id(node) {
             return self
                 .owner_of_id(id)
                 .map_or(NodeOwner::Nobody, NodeOwner::Provider);

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, Service};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::condition::{NETWORK_UNAVAILABLE, READY};
+use super::node::{NETWORK_UNAVAILABLE, READY, provider_id};
 
 /// `kubectl apply` stores a second copy of the whole object in this annotation.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -68,9 +68,9 @@ impl Prune for Node {
             ..Default::default()
         });
     }
+
     fn found_by(&self) -> Option<&str> {
-        let id = self.spec.as_ref()?.provider_id.as_deref()?;
-        (!id.is_empty()).then_some(id)
+        provider_id(self)
     }
 }
 

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use super::{addresses, labels};
 use crate::core::text::TEXT_LIMIT;
+use crate::core::{provider_id, taints};
 use crate::ownership::PROVIDER_LABEL;
 use crate::planted::planted;
 use crate::provider::{CallError, node_view};
@@ -306,18 +307,6 @@ fn nothing(then: Then) -> NodePlan {
         needs_managed: false,
         then,
     }
-}
-
-/// The Node's provider ID, unless it is empty.
-pub(super) fn provider_id(node: &Node) -> Option<&str> {
-    let id = node.spec.as_ref()?.provider_id.as_deref()?;
-    (!id.is_empty()).then_some(id)
-}
-
-fn taints(node: &Node) -> &[Taint] {
-    let spec = node.spec.as_ref();
-    spec.and_then(|spec| spec.taints.as_deref())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{Worker, name, plan};
+use crate::core::provider_id;
 use crate::ownership::NodeOwner;
 use crate::provider::lookup::has_uid;
 use crate::provider::{Capability, Session};
@@ -148,7 +149,7 @@ impl Worker {
     fn is_refreshed(&self, session: &Session, node: &Node) -> bool {
         let ours = NodeOwner::Provider(&self.context().provider);
         !plan::is_uninitialized(node)
-            && plan::provider_id(node).is_some()
+            && provider_id(node).is_some()
             && session.ownership.node_owner(node) == ours
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::plan::{self, Known, NodePlan, Then};
 use super::{Stage, Worker, claims, name};
 use crate::controller::Batch;
-use crate::core::{lock, millis};
+use crate::core::{lock, millis, provider_id};
 use crate::planted::planted;
 use crate::provider::lookup::{self, Called, Lookup};
 use crate::provider::{CallError, Retry, Session};
@@ -333,7 +333,7 @@ impl Worker {
         }
         if self.node(name).is_some_and(|seen| plan::gets_id(&seen)) {
             match self.read(node).await {
-                Ok(fresh) if plan::provider_id(&fresh).is_some() => return,
+                Ok(fresh) if provider_id(&fresh).is_some() => return,
                 Ok(_) | Err(WriteError::Gone) => {}
                 // Not known: the next attempt decides.
                 Err(_) => return,

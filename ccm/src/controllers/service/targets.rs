@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub(super) use pool::Pool;
 pub(super) use selector::NodeSelector;
 
-use crate::core::is_ready;
+use crate::core::{is_ready, provider_id, taints};
 use crate::planted::planted;
 
 use super::fingerprint::{Digest, Fingerprint, rank};
@@ -62,20 +62,16 @@ pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> boo
     }
     let excluded = node.labels().get(EXCLUDE_LABEL);
     let excluded = excluded.is_some_and(|value| !NOT_EXCLUDED.contains(&value.as_str()));
-    let spec = node.spec.as_ref();
-    let leaving = spec
-        .and_then(|spec| spec.taints.as_ref())
-        .is_some_and(|taints| taints.iter().any(|taint| taint.key == AUTOSCALER_TAINT));
+    let leaving = taints(node)
+        .iter()
+        .any(|taint| taint.key == AUTOSCALER_TAINT);
     if excluded || leaving {
         return false;
     }
     match scope {
         api::TargetScope::All => true,
         api::TargetScope::Owned | api::TargetScope::Unspecified => {
-            owned
-                && spec
-                    .and_then(|spec| spec.provider_id.as_deref())
-                    .is_some_and(|id| !id.is_empty())
+            owned && provider_id(node).is_some()
         }
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::core::{is_ready, ready_condition};
+use crate::core::{self, is_ready, ready_condition, taints};
 use crate::planted::planted;
 
 /// The taint of a Node whose machine is shut down (B-L3).
@@ -84,9 +84,7 @@ pub(in super::super) fn without_shutdown_taint(node: &Node) -> Option<Vec<Taint>
 
 /// `spec.providerID`; empty if unset.
 pub(in super::super) fn provider_id(node: &Node) -> &str {
-    let spec = node.spec.as_ref();
-    spec.and_then(|spec| spec.provider_id.as_deref())
-        .unwrap_or_default()
+    core::provider_id(node).unwrap_or_default()
 }
 
 /// `metadata.uid`; empty if unset.
@@ -104,12 +102,6 @@ pub(super) fn has_shutdown_taint(node: &Node) -> bool {
 
 fn is_shutdown(taint: &Taint) -> bool {
     taint.key == SHUTDOWN && taint.effect == NO_SCHEDULE
-}
-
-fn taints(node: &Node) -> &[Taint] {
-    let spec = node.spec.as_ref();
-    spec.and_then(|spec| spec.taints.as_deref())
-        .unwrap_or_default()
 }
 
 pub(super) fn is_going(node: &Node) -> bool {

@@ -1,6 +1,7 @@
-//! The Node conditions that the controllers read. [`prune`](super::prune) drops all others.
+//! The fields of a Node that several rooms read. [`prune`](super::prune) drops the conditions that
+//! have no constant here.
 
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 
 /// The kubelet sets it. For a silent kubelet, kube-controller-manager's node lifecycle controller
 /// does.
@@ -20,4 +21,16 @@ pub(crate) fn ready_condition(node: &Node) -> Option<&NodeCondition> {
 /// Whether the Ready condition is True. False for a Node without the condition.
 pub(crate) fn is_ready(node: &Node) -> bool {
     ready_condition(node).is_some_and(|ready| ready.status == "True")
+}
+
+/// The Node's provider ID, unless it is empty.
+pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+    let id = node.spec.as_ref()?.provider_id.as_deref()?;
+    (!id.is_empty()).then_some(id)
+}
+
+pub(crate) fn taints(node: &Node) -> &[Taint] {
+    let spec = node.spec.as_ref();
+    spec.and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default()
 }
