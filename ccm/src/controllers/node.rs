@@ -246,11 +246,6 @@ impl Worker {
         &self.driver.context
     }
 
-    /// The session, if lookups and writes of Nodes are allowed.
-    fn session(&self) -> Option<Arc<Session>> {
-        self.driver.session()
-    }
-
     fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {
         lock(&self.addressed)
     }
@@ -302,29 +297,24 @@ impl Worker {
     /// The Nodes with the taint that the hint may be about. A new Node may have no provider ID yet.
     /// So a hint that matches no known Node may be about any waiting Node.
     fn hinted_at(&self, hint: &Hint) -> Vec<String> {
-        let named = match hint {
-            Hint::Resync => None,
+        let mut nodes = match hint {
+            Hint::Resync => Vec::new(),
             Hint::Instance {
                 provider_id,
                 node_name,
-            } => {
-                let nodes = &self.context().cluster.nodes;
-                let mut named: Vec<_> = nodes.get(&Key::node(node_name)).into_iter().collect();
-                if named.is_empty() && !provider_id.is_empty() {
-                    named = nodes.found_by(provider_id);
-                }
-                (!named.is_empty()).then_some(named)
-            }
+            } => match self.node(node_name) {
+                Some(node) => vec![node],
+                None => self.context().cluster.nodes.found_by(provider_id),
+            },
             Hint::LoadBalancer { .. } | Hint::Routes => return Vec::new(),
         };
-        let waits = |node: &Node| plan::is_uninitialized(node).then(|| name(node).to_owned());
-        if let Some(nodes) = named {
-            return nodes.iter().filter_map(|node| waits(node)).collect();
+        if nodes.is_empty() {
+            // `waiting` has the names of the waiting Nodes, so this function does not scan all Nodes.
+            let waiting = self.waiting().keys();
+            nodes = waiting.iter().filter_map(|name| self.node(name)).collect();
         }
-        // `waiting` has the names of the waiting Nodes, so this function does not scan all Nodes.
-        let waiting = self.waiting().keys();
-        let nodes = waiting.iter().filter_map(|name| self.node(name));
-        nodes.filter_map(|node| waits(&node)).collect()
+        nodes.retain(|node| plan::is_uninitialized(node));
+        nodes.iter().map(|node| name(node).to_owned()).collect()
     }
 }
 

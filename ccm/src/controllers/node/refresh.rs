@@ -108,6 +108,7 @@ impl Worker {
     async fn refresh_isolated(&self) {
         let mut last = String::new();
         while let Some(session) = self
+            .driver
             .session()
             .filter(|_| !self.context().stop.is_cancelled())
         {
@@ -125,7 +126,7 @@ impl Worker {
 
     async fn refresh_batch(&self, names: Vec<String>) {
         // Without a session this round skips the batch. The next round has it again.
-        let Some(session) = self.session() else {
+        let Some(session) = self.driver.session() else {
             return;
         };
         let nodes: Vec<Arc<Node>> = names
