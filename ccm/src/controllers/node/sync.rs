@@ -376,18 +376,14 @@ impl Worker {
             Then::Done => (Requeue::Forget, None),
             Then::LeftAlone => (Requeue::Idle, None),
             Then::After(delay, why) => {
-                let report = Report {
-                    quiet: true,
-                    ..report(why, Some("PENDING"))
-                };
+                let mut report = report(why, Some("PENDING"));
+                report.quiet = true;
                 (Requeue::At(Instant::now() + delay), Some(report))
             }
             Then::Retry(why) => (Requeue::Retry, Some(report(why, None))),
             Then::Lasting(why) => {
-                let report = Report {
-                    at_once: true,
-                    ..report(why, None)
-                };
+                let mut report = report(why, None);
+                report.at_once = true;
                 (Requeue::Retry, Some(report))
             }
             Then::CallError(trouble) => {
@@ -395,12 +391,10 @@ impl Worker {
                 let mut report = report(describe(&trouble), Some(trouble.code.name()));
                 report.answered.rpc = trouble.rpc.or(Some(RPC));
                 report.answered.call_id.clone_from(&trouble.call_id);
-                return Some(Report {
-                    at_once: failed.event,
-                    when_changed: matches!(failed.retry, Retry::WhenChangedElse(_)),
-                    quiet: !failed.warn,
-                    ..report
-                });
+                report.at_once = failed.event;
+                report.when_changed = matches!(failed.retry, Retry::WhenChangedElse(_));
+                report.quiet = !failed.warn;
+                return Some(report);
             }
         };
         // A Node of a refresh may have been made again with the taint meanwhile.
@@ -432,27 +426,17 @@ impl Worker {
 
     /// How to react to a write that failed.
     fn excuse(error: &WriteError) -> (Requeue, Option<Report>) {
-        let (reason, at_once) = match error {
+        let mut report = Report::not_initialized(error.to_string(), None);
+        report.answered.rpc = None;
+        match error {
             // If another Node has this name now, its own change makes it due.
             WriteError::Gone => return (Requeue::Forget, None),
-            WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
-                (reason::NODE_NOT_INITIALIZED, false)
+            WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {}
+            WriteError::Refused(_) => {
+                report.answered.reason = reason::NODE_WRITE_REFUSED;
+                report.at_once = true;
             }
-            WriteError::Refused(_) => (reason::NODE_WRITE_REFUSED, true),
-        };
-        let report = Report {
-            answered: Answered {
-                kind: EventType::Warning,
-                reason,
-                words: error.to_string(),
-                code: None,
-                rpc: None,
-                call_id: None,
-            },
-            at_once,
-            when_changed: false,
-            quiet: false,
-        };
+        }
         if planted!(NodeRetryIsLost) && matches!(error, WriteError::Unavailable(_)) {
             return (Requeue::Forget, Some(report));
         }
