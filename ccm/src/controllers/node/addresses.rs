@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use kube::ResourceExt;
 
 use crate::planted::planted;
 
@@ -59,11 +60,8 @@ pub(super) fn change(node: &Node, addresses: Vec<NodeAddress>) -> Option<Vec<Nod
 }
 
 pub(super) fn provided_node_ip(node: &Node) -> Option<&str> {
-    node.metadata
-        .annotations
-        .as_ref()?
-        .get(PROVIDED_NODE_IP)
-        .map(String::as_str)
+    let annotation = node.annotations().get(PROVIDED_NODE_IP);
+    annotation.map(String::as_str)
 }
 
 pub(super) fn current(node: &Node) -> &[NodeAddress] {

@@ -10,6 +10,7 @@ use crate::provider::Session;
 use crate::provider::lookup::IsolatedKeys;
 
 /// Limits the lookups under way.
+#[derive(Default)]
 pub(super) struct Places {
     /// `--concurrent-node-syncs`.
     flag: Option<usize>,
@@ -25,10 +26,7 @@ impl Places {
     pub(super) fn new(flag: Option<usize>) -> Self {
         Self {
             flag,
-            all: Permits::default(),
-            hung: Permits::default(),
-            suspects: Permits::default(),
-            refreshes: Permits::default(),
+            ..Self::default()
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use kube::ResourceExt;
 
 use super::{addresses, labels};
 use crate::core::text::TEXT_LIMIT;
@@ -28,9 +29,10 @@ pub(super) struct NodeEvent {
 }
 
 /// How the attempt ends after the writes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Then {
     /// Nothing is left to do.
+    #[default]
     Done,
     /// The writes initialised the Node.
     Initialized,
@@ -46,7 +48,7 @@ pub(super) enum Then {
 }
 
 /// The writes, in this order: the addresses, `main`, the events. After them `then` applies.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodePlan {
     /// The addresses in the status. They are written before the taint is removed (▲N7).
     pub(super) addresses: Option<Vec<NodeAddress>>,
@@ -119,7 +121,6 @@ pub(super) fn wakes(
 ) -> bool {
     is_uninitialized(new)
         && old.is_none_or(|old| {
-            let label = |node: &Node| node.metadata.labels.as_ref()?.get(PROVIDER_LABEL).cloned();
             let (mut before, mut now) = (node_view(old, projection), node_view(new, projection));
             if own.is_some_and(|own| own == addresses::current(new)) {
                 before.addresses.clear();
@@ -128,7 +129,7 @@ pub(super) fn wakes(
             !is_uninitialized(old)
                 || before != now
                 || addresses::provided_node_ip(old) != addresses::provided_node_ip(new)
-                || label(old) != label(new)
+                || old.labels().get(PROVIDER_LABEL) != new.labels().get(PROVIDER_LABEL)
         })
 }
 
@@ -147,13 +148,9 @@ pub(super) fn with_zone(
 ) -> Result<api::Instance, CallError> {
     match zone {
         Ok(zone) => {
-            let given = |value: &Option<String>| value.as_deref().is_some_and(|v| !v.is_empty());
-            if !given(&instance.zone) {
-                instance.zone = zone.zone;
-            }
-            if !given(&instance.region) {
-                instance.region = zone.region;
-            }
+            let given = |value: &String| !value.is_empty();
+            instance.zone = instance.zone.filter(given).or(zone.zone);
+            instance.region = instance.region.filter(given).or(zone.region);
             Ok(instance)
         }
         Err(trouble) if is_uninitialized(node) => Err(trouble),
@@ -177,8 +174,7 @@ fn initialize(
         }
     };
     let wanted = addresses::wanted(node, &instance.addresses).map_err(Then::Lasting)?;
-    let none = std::collections::BTreeMap::new();
-    let labels = labels::initial(node.metadata.labels.as_ref().unwrap_or(&none), instance);
+    let labels = labels::initial(node.labels(), instance);
 
     let mut events: Vec<NodeEvent> = dropped_event(&labels.dropped).into_iter().collect();
     events.push(NodeEvent {
@@ -207,7 +203,7 @@ fn initialize(
 }
 
 fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> NodePlan {
-    let mut plan = nothing(Then::Done);
+    let mut plan = NodePlan::default();
     // The lifecycle controller handles a missing instance. Without an existing instance, this
     // function only makes the labels equal their beta labels (B-N10).
     let instance = answer.filter(|instance| exists(instance));
@@ -221,9 +217,7 @@ fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> Nod
             }),
         }
     }
-    let none = std::collections::BTreeMap::new();
-    let existing = node.metadata.labels.as_ref().unwrap_or(&none);
-    let labels = labels::refreshed(existing, instance, known.managed);
+    let labels = labels::refreshed(node.labels(), instance, known.managed);
     plan.needs_managed = labels.needs_managed;
     if !labels.set.is_empty() {
         plan.main = Some(NodePatch {
@@ -300,12 +294,8 @@ fn dropped_event(dropped: &[String]) -> Option<NodeEvent> {
 
 fn nothing(then: Then) -> NodePlan {
     NodePlan {
-        addresses: None,
-        main: None,
-        events: Vec::new(),
-        reserved: Vec::new(),
-        needs_managed: false,
         then,
+        ..NodePlan::default()
     }
 }
 
