@@ -64,7 +64,6 @@ impl Lifecycle {
             .buffer_unordered(WRITERS)
             .collect()
             .await;
-        passes.reported.forget_old();
         for (node, fate) in fates {
             if fate == Fate::Listed {
                 passes.reported.stays(self, &node, Stays::Listed);
@@ -91,38 +90,35 @@ impl Lifecycle {
     ) -> Option<BTreeSet<String>> {
         let stop = &self.context().stop;
         let heard = stop.run_until_cancelled(passes.listing.hear(session)).await;
-        let heard = match heard.unwrap_or(Heard::NotYet) {
-            Heard::Partial(_) if pass.one_of_two => {
-                Heard::Nothing("some of its instances have no provider ID".to_owned(), None)
-            }
-            heard => heard,
-        };
-        match heard {
-            Heard::Complete(listed) => return Some(listed),
+        let provider = &self.context().provider;
+        let error = match heard.unwrap_or(Heard::NotYet) {
+            Heard::List {
+                ids,
+                complete: true,
+            } => return Some(ids),
             // What the list has vetoes all the same.
-            Heard::Partial(listed) => {
-                let provider = &self.context().provider;
+            Heard::List { ids, .. } if !pass.one_of_two => {
                 tracing::warn!(%provider, "the list of instances is not complete: some have no provider ID");
-                return Some(listed);
+                return Some(ids);
             }
-            Heard::Nothing(error, _) if pass.one_of_two => {
-                for node in &pass.delete {
-                    passes.reported.stays(self, node, Stays::NoList(&error));
-                    passes.ledger.postpone(&mut lock(&self.brake), node);
-                }
-            }
+            Heard::List { .. } => "some of its instances have no provider ID".to_owned(),
             // Without a list there is no veto.
-            Heard::Nothing(error, call_id) => {
-                let provider = &self.context().provider;
+            Heard::Nothing(error, call_id) if !pass.one_of_two => {
                 tracing::warn!(%provider, rpc = "ListInstances", call_id = call_id.as_deref(), error, "there is no complete list of instances");
                 return Some(BTreeSet::new());
             }
+            Heard::Nothing(error, _) => error,
             Heard::NotYet => {
                 for node in &pass.delete {
                     passes.ledger.postpone(&mut lock(&self.brake), node);
                     passes.ledger.hurry(node, now);
                 }
+                return None;
             }
+        };
+        for node in &pass.delete {
+            passes.reported.stays(self, node, Stays::NoList(&error));
+            passes.ledger.postpone(&mut lock(&self.brake), node);
         }
         None
     }

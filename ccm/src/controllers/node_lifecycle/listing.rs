@@ -18,10 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The state of the list, as a pass sees it.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// The list is complete and has these provider IDs.
-    Complete(BTreeSet<String>),
-    /// The list has these provider IDs, and instances without one, against INST-16.
-    Partial(BTreeSet<String>),
+    /// The list has these provider IDs. It is not complete if it has instances without one, against
+    /// INST-16.
+    List {
+        ids: BTreeSet<String>,
+        complete: bool,
+    },
     /// There is no list, for this reason. The ID is that of the failed call.
     Nothing(String, Option<CallId>),
     /// The list may still come.
@@ -87,12 +89,8 @@ async fn list(session: Arc<Session>) -> Result<Heard, CallError> {
         .list_instances(&[api::InstanceFacet::Existence])
         .await?;
     instances.retain(|instance| instance.state() != api::InstanceState::Absent);
-    let count = instances.len();
+    let complete = instances.iter().all(|it| it.provider_id.is_some());
     let ids = instances.into_iter().filter_map(|it| it.provider_id);
-    let ids: Vec<String> = ids.collect();
-    Ok(if ids.len() == count {
-        Heard::Complete(ids.into_iter().collect())
-    } else {
-        Heard::Partial(ids.into_iter().collect())
-    })
+    let ids = ids.collect();
+    Ok(Heard::List { ids, complete })
 }

@@ -83,9 +83,9 @@ impl Reported {
     /// Reports that a Node stays, and why. Repeats the report of a lasting state after
     /// [`REPORT_AGAIN`] at the earliest.
     pub(super) fn stays(&mut self, lifecycle: &Lifecycle, node: &Node, why: Stays<'_>) {
+        self.stays.retain(|_, at| at.elapsed() < REPORT_AGAIN);
         let key = (plan::uid(node).to_owned(), matches!(why, Stays::Shared));
-        let last = self.stays.get(&key);
-        if last.is_some_and(|at| at.elapsed() < REPORT_AGAIN) {
+        if self.stays.contains_key(&key) {
             return;
         }
         self.stays.insert(key, Instant::now());
@@ -118,11 +118,6 @@ impl Reported {
         };
         tracing::warn!(node = name, %provider, reason = why, "Node not deleted");
         held(lifecycle, node, why);
-    }
-
-    /// Forgets each Node whose next report is due anyway.
-    pub(super) fn forget_old(&mut self) {
-        self.stays.retain(|_, at| at.elapsed() < REPORT_AGAIN);
     }
 }
 
