@@ -36,7 +36,7 @@ pub(crate) use batch::Batch;
 pub(crate) use driver::{Driver, Reconciler, Spec, housekeeping, run};
 pub(crate) use failures::Failed;
 pub(crate) use load::{Permits, Width, lowered};
-pub(crate) use sources::{Sources, Wake};
+pub(crate) use sources::{Wake, changes, hints};
 
 /// The inputs of one loop for one pair of controller and provider.
 #[derive(Clone)]

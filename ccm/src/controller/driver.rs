@@ -15,7 +15,6 @@ use super::batch::Batch;
 use super::failures::Failures;
 use super::gate::Gate;
 use super::load::{Load, UnderWay, Width};
-use super::sources::Sources;
 use crate::core::{Backoff, lock};
 use crate::provider::{Capability, ProviderStatus, Session};
 use crate::queue::{Queue, Requeue};
@@ -40,8 +39,8 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// The controller's queue, and the state that it shares with the loop.
     fn driver(&self) -> &Driver<Self::Key>;
 
-    /// Registers the sources that make keys due.
-    fn sources<'a>(&'a self, sources: &mut Sources<'a, Self::Key>);
+    /// Runs the sources that make keys due. The loop drops them at the stop.
+    fn sources(&self) -> impl Future<Output = ()> + Send;
 
     /// The provider is usable and has a new session. Returns the keys that this makes due.
     fn renewed(&self, session: &Arc<Session>, status: &ProviderStatus) -> Vec<Self::Key>;
@@ -183,9 +182,12 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
 
 /// Runs a controller. Returns after `context.stop`, when the work in flight has ended.
 pub(crate) async fn run<R: Reconciler>(reconciler: &Arc<R>) {
-    let mut sources = Sources::new(reconciler.driver());
-    reconciler.sources(&mut sources);
-    tokio::join!(sources.run(), dispatch(reconciler));
+    let stop = &reconciler.driver().context.stop;
+    // The sources come first, so they have subscribed before the first session is used.
+    tokio::join!(
+        stop.run_until_cancelled(reconciler.sources()),
+        dispatch(reconciler),
+    );
 }
 
 /// Reconciles batches, as many at once as the width allows. While the provider is unusable, keys

@@ -1,11 +1,10 @@
-//! The sources that make keys due: changes of objects, hints of the provider, and sources that a
-//! controller adds.
+//! The sources that make keys due: changes of objects, and hints of the provider. A controller may
+//! have others of its own.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, join_all};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
@@ -22,98 +21,49 @@ pub(crate) enum Wake<K> {
     Gone(K),
 }
 
-/// The sources of one controller's keys. They run until the controller stops.
-pub(crate) struct Sources<'a, K> {
-    driver: &'a Driver<K>,
-    running: Vec<BoxFuture<'a, ()>>,
+/// Makes keys due when objects of a store change. The current objects count as changes. It never
+/// returns.
+pub(crate) async fn changes<K: Clone + Ord + Hash + Send + 'static, T>(
+    driver: &Driver<K>,
+    store: &Store<T>,
+    wakes: impl Fn(&Change<T>) -> Option<Wake<K>>,
+) {
+    let mut changes = store.subscribe();
+    loop {
+        for change in changes.next().await {
+            match wakes(&change) {
+                Some(Wake::Due(key)) => driver.queue.add(key),
+                Some(Wake::Gone(key)) => driver.remove(&key),
+                None => {}
+            }
+        }
+    }
 }
 
-impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
-    pub(crate) fn new(driver: &'a Driver<K>) -> Self {
-        let running = Vec::new();
-        Self { driver, running }
-    }
-
-    /// Changes of a store's objects. The current objects count as changes.
-    pub(crate) fn changes<T: Send + Sync + 'static>(
-        &mut self,
-        store: &Store<T>,
-        wakes: impl Fn(&Change<T>) -> Option<Wake<K>> + Send + Sync + 'a,
-    ) {
-        let (driver, mut changes) = (self.driver, store.subscribe());
-        self.running.push(Box::pin(async move {
-            loop {
-                let batch = tokio::select! {
-                    biased;
-                    () = driver.context.stop.cancelled() => return,
-                    batch = changes.next() => batch,
-                };
-                for change in &batch {
-                    match wakes(change) {
-                        Some(Wake::Due(key)) => driver.queue.add(key),
-                        Some(Wake::Gone(key)) => driver.remove(&key),
-                        None => {}
-                    }
-                }
-            }
-        }));
-    }
-
-    /// Hints of the provider. `about` lists the keys that a hint may be about. A hint makes each
-    /// due at most once in `gap`. A key in work is due again only if that work does not end in
-    /// `Forget`. Missed hints count as one `Resync`.
-    pub(crate) fn hints(
-        &mut self,
-        gap: Duration,
-        about: impl Fn(&Hint) -> Vec<K> + Send + Sync + 'a,
-    ) {
-        self.hints_after(Duration::ZERO, gap, about);
-    }
-
-    /// As `hints`, but a key becomes due only after `delay`. So several hints within `delay` make
-    /// it due once.
-    pub(crate) fn hints_after(
-        &mut self,
-        delay: Duration,
-        gap: Duration,
-        about: impl Fn(&Hint) -> Vec<K> + Send + Sync + 'a,
-    ) {
-        let driver = self.driver;
-        let mut hints = driver.context.hints.subscribe();
-        self.running.push(Box::pin(async move {
-            let mut paced = Paced::new(delay, gap);
-            loop {
-                let hint = tokio::select! {
-                    biased;
-                    () = driver.context.stop.cancelled() => return,
-                    hint = hints.recv() => hint,
-                };
-                let hint = match hint {
-                    Ok(hint) => hint,
-                    Err(RecvError::Lagged(_)) => Hint::Resync,
-                    Err(RecvError::Closed) => return,
-                };
-                let now = Instant::now();
-                paced.forget_old(now);
-                for key in about(&hint) {
-                    let at = paced.at(&key, now);
-                    driver.queue.hasten(key, at);
-                }
-            }
-        }));
-    }
-
-    /// Another source. It adds keys to the queue by itself, until the controller stops.
-    pub(crate) fn other(&mut self, source: impl Future<Output = ()> + Send + 'a) {
-        let stop = &self.driver.context.stop;
-        self.running.push(Box::pin(async move {
-            stop.run_until_cancelled(source).await;
-        }));
-    }
-
-    /// Returns when the controller stops.
-    pub(crate) async fn run(self) {
-        join_all(self.running).await;
+/// Makes keys due at hints of the provider. `about` lists the keys that a hint may be about. A key
+/// becomes due only after `delay`, so several hints within `delay` make it due once, and at most
+/// once in `gap`. A key in work is due again only if that work does not end in `Forget`. Missed
+/// hints count as one `Resync`.
+pub(crate) async fn hints<K: Clone + Ord + Hash + Send + 'static>(
+    driver: &Driver<K>,
+    delay: Duration,
+    gap: Duration,
+    about: impl Fn(&Hint) -> Vec<K>,
+) {
+    let mut hints = driver.context.hints.subscribe();
+    let mut paced = Paced::new(delay, gap);
+    loop {
+        let hint = match hints.recv().await {
+            Ok(hint) => hint,
+            Err(RecvError::Lagged(_)) => Hint::Resync,
+            Err(RecvError::Closed) => return,
+        };
+        let now = Instant::now();
+        paced.forget_old(now);
+        for key in about(&hint) {
+            let at = paced.at(&key, now);
+            driver.queue.hasten(key, at);
+        }
     }
 }
 

@@ -33,7 +33,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::cluster::Change;
-use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::controller::{
+    Batch, Driver, LoopContext, Reconciler, Spec, Wake, Width, changes, hints,
+};
 use crate::core::{Backoff, Key, lock};
 use crate::ownership::Ownership;
 use crate::provider::lookup::IsolatedKeys;
@@ -325,10 +327,13 @@ impl Reconciler for Worker {
         &self.driver
     }
 
-    fn sources<'a>(&'a self, sources: &mut Sources<'a, String>) {
-        let nodes = &self.context().cluster.nodes;
-        sources.changes(nodes, |change| self.wakes(change));
-        sources.hints(HINT_GAP, |hint| self.hinted_at(hint));
+    async fn sources(&self) {
+        let (driver, nodes) = (&self.driver, &self.context().cluster.nodes);
+        tokio::join!(
+            changes(driver, nodes, |change| self.wakes(change)),
+            hints(driver, Duration::ZERO, HINT_GAP, |hint| self
+                .hinted_at(hint)),
+        );
     }
 
     /// The provider of a new session may know other Nodes than before, and own other Nodes.

@@ -28,10 +28,10 @@ use tokio::sync::{self, Notify};
 use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
-use crate::controller::{self, Batch, Driver, LoopContext, Reconciler, Sources, Spec, Width};
+use crate::controller::{self, Batch, Driver, LoopContext, Reconciler, Spec, Width, hints};
 use crate::core::{Backoff, lock};
 use crate::ownership::{NodeOwner, Ownership};
-use crate::provider::{Capability, ProviderStatus, Retry, Session};
+use crate::provider::{Capability, Hint, ProviderStatus, Retry, Session};
 use crate::queue::Requeue;
 
 #[cfg(test)]
@@ -157,13 +157,16 @@ impl Reconciler for Lifecycle {
         &self.driver
     }
 
-    fn sources<'a>(&'a self, sources: &mut Sources<'a, ()>) {
-        sources.hints_after(DEBOUNCE, LEAST_GAP, |hint| {
+    async fn sources(&self) {
+        let about = |hint: &Hint| {
             let mut hinted = lock(&self.hinted);
             hinted.add(hint).then_some(()).into_iter().collect()
-        });
-        sources.other(self.follow_answers());
-        sources.other(self.follow_status());
+        };
+        tokio::join!(
+            hints(&self.driver, DEBOUNCE, LEAST_GAP, about),
+            self.follow_answers(),
+            self.follow_status(),
+        );
     }
 
     /// Makes a pass due as soon as the provider is usable with a new session (▲M9). Without this,

@@ -41,7 +41,7 @@ use tokio::time::Instant;
 use crate::args::OrphanPolicy;
 use crate::cluster::Change;
 use crate::controller::{
-    Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width, lowered,
+    Batch, Driver, LoopContext, Reconciler, Spec, Wake, Width, changes, hints, lowered,
 };
 use crate::core::{Backoff, Key, lock};
 use crate::ownership::Ownership;
@@ -274,10 +274,13 @@ impl Reconciler for Worker {
         &self.driver
     }
 
-    fn sources<'a>(&'a self, sources: &mut Sources<'a, Task>) {
-        let services = &self.driver.context.cluster.services;
-        sources.changes(services, |change| self.wakes(change));
-        sources.hints(CHECK_GAP, |hint| self.hinted_at(hint));
+    async fn sources(&self) {
+        let (driver, services) = (&self.driver, &self.driver.context.cluster.services);
+        tokio::join!(
+            changes(driver, services, |change| self.wakes(change)),
+            hints(driver, Duration::ZERO, CHECK_GAP, |hint| self
+                .hinted_at(hint)),
+        );
     }
 
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<Task> {

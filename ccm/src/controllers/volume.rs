@@ -22,7 +22,7 @@ use cloud_provider_api::v1alpha1::VolumeCapability;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::cluster::{Change, Store};
-use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::controller::{Batch, Driver, LoopContext, Reconciler, Spec, Wake, Width, changes};
 use crate::core::{Backoff, lock};
 use crate::provider::{Capability, ProviderStatus, Session};
 pub(crate) use webhook::Webhook;
@@ -76,8 +76,8 @@ impl Reconciler for Worker {
         &self.driver
     }
 
-    fn sources<'a>(&'a self, sources: &mut Sources<'a, String>) {
-        sources.changes(&self.volumes, wakes);
+    async fn sources(&self) {
+        changes(&self.driver, &self.volumes, wakes).await;
     }
 
     /// A session that only reconnected knows the same disks as before. So the controller does not

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Node;
 
-use super::super::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use super::super::{Batch, Driver, LoopContext, Reconciler, Spec, Wake, Width, changes, hints};
 use crate::cluster::Change;
 use crate::core::{Backoff, Key};
 use crate::provider::{CallError, Capability, Hint, ProviderStatus, Session};
@@ -66,12 +66,16 @@ impl Reconciler for Tiny {
         &self.driver
     }
 
-    fn sources<'a>(&'a self, sources: &mut Sources<'a, String>) {
-        sources.changes(&self.driver.context.cluster.nodes, wakes);
-        sources.hints(Duration::from_secs(5), |hint| match hint {
+    async fn sources(&self) {
+        let about = |hint: &Hint| match hint {
             Hint::Instance { node_name, .. } => vec![node_name.clone()],
             _ => Vec::new(),
-        });
+        };
+        let gap = Duration::from_secs(5);
+        tokio::join!(
+            changes(&self.driver, &self.driver.context.cluster.nodes, wakes),
+            hints(&self.driver, Duration::ZERO, gap, about),
+        );
     }
 
     fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {

@@ -90,9 +90,11 @@ impl Bench {
 
     /// Observes and reports the waiting Nodes.
     async fn watching(&self) {
-        let mut sources = Sources::new(&self.worker.driver);
-        self.worker.sources(&mut sources);
-        tokio::join!(sources.run(), self.worker.housekeep());
+        let stop = &self.worker.driver.context.stop;
+        tokio::join!(
+            stop.run_until_cancelled(self.worker.sources()),
+            self.worker.housekeep(),
+        );
     }
 
     fn events(&self) -> Vec<String> {

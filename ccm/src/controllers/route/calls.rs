@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::ledger::{Due, Ended};
 use super::plan::Task;
 use super::{RESYNC, Routes, State};
-use crate::controller::{Batch, Driver, Reconciler, Sources, Width, lowered};
+use crate::controller::{Batch, Driver, Reconciler, Width, lowered};
 use crate::core::lock;
 use crate::provider::lookup::{self, Divided, Lookup};
 use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
@@ -35,7 +35,7 @@ impl Reconciler for Calls {
         &self.0.calls
     }
 
-    fn sources<'a>(&'a self, _: &mut Sources<'a, IpNet>) {}
+    async fn sources(&self) {}
 
     fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<IpNet> {
         Vec::new()

@@ -14,7 +14,7 @@ use super::facts::{NodeFacts, matters};
 use super::plan::{self, Look, Pass, Task, deletions};
 use super::{RESYNC, Routes, State};
 use crate::cluster::Change;
-use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
+use crate::controller::{Batch, Driver, Reconciler, Wake, Width, changes, hints};
 use crate::provider::{CallError, Hint, ProviderStatus, Retry, Session};
 use crate::queue::Requeue;
 use crate::writes::WriteError;
@@ -34,18 +34,22 @@ impl Reconciler for Lists {
         &self.0.lists
     }
 
-    fn sources<'a>(&'a self, sources: &mut Sources<'a, ()>) {
+    async fn sources(&self) {
         let routes = &*self.0;
-        let nodes = &routes.context().cluster.nodes;
-        sources.changes(nodes, |change| {
+        let (driver, nodes) = (&routes.lists, &routes.context().cluster.nodes);
+        let wakes = |change: &Change<Node>| {
             routes.follow_condition(change);
             routes.is_changed(change).then_some(Wake::Due(()))
-        });
-        sources.hints(routes.period(), |hint| match hint {
+        };
+        let about = |hint: &Hint| match hint {
             Hint::Routes | Hint::Resync => vec![()],
             Hint::Instance { .. } | Hint::LoadBalancer { .. } => Vec::new(),
-        });
-        sources.other(routes.follow_readiness());
+        };
+        tokio::join!(
+            changes(driver, nodes, wakes),
+            hints(driver, Duration::ZERO, routes.period(), about),
+            routes.follow_readiness(),
+        );
     }
 
     /// Makes a pass due at once if there is a Node to route. Otherwise the first such Node or the
