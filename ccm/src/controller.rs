@@ -33,7 +33,7 @@ use crate::queue;
 use crate::writes::Writes;
 
 pub(crate) use batch::Batch;
-pub(crate) use driver::{Driver, Reconciler, Spec, housekeeping, run};
+pub(crate) use driver::{Driver, Reconciler, Spec, run};
 pub(crate) use failures::Failed;
 pub(crate) use load::{Permits, Width, lowered};
 pub(crate) use sources::{Wake, changes, hints};

@@ -194,11 +194,6 @@ impl Away {
             Duration::ZERO
         }
     }
-
-    /// The patience for the last report of a leader that is stepping down. `None`: report nothing.
-    pub(crate) fn last_patience(status: &ProviderStatus) -> Option<Duration> {
-        status.working().is_none().then_some(Duration::ZERO)
-    }
 }
 
 /// The objects that wait to be reconciled.

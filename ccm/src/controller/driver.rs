@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::pending;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::LoopContext;
 use super::batch::Batch;
@@ -22,13 +22,6 @@ use crate::report::{Away, Next};
 
 /// How often a controller checks which objects wait too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
-
-/// One tick for each check.
-pub(crate) fn housekeeping() -> Interval {
-    let mut ticks = interval(HOUSEKEEPING);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
-}
 
 /// A controller, or one of its loops.
 pub(crate) trait Reconciler: Send + Sync + 'static {
@@ -154,16 +147,16 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
     /// (▲N13). Its argument is how long an object waits before its event.
     pub(crate) async fn housekeep(&self, mut report: impl FnMut(Duration)) {
         let (stop, status) = (&self.context.stop, &self.context.status);
-        let mut ticks = housekeeping();
+        let mut ticks = interval(HOUSEKEEPING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut away = Away::default();
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let patience = away.patience(&status.borrow(), Instant::now());
             report(patience);
         }
         // After this report, no `ccm` reports until there is a new leader.
-        let patience = Away::last_patience(&status.borrow());
-        if let Some(patience) = patience {
-            report(patience);
+        if status.borrow().working().is_none() {
+            report(Duration::ZERO);
         }
     }
 

@@ -59,7 +59,7 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
         controller::run(&lists),
         controller::run(&calls),
         routes.write_conditions(),
-        routes.housekeep(),
+        routes.lists.housekeep(|_| routes.report_overdue()),
     );
     routes.metrics.forget(&routes.context().provider);
 }

@@ -64,7 +64,6 @@ fn n13_while_the_provider_is_away_nobody_waits_to_be_told() {
     assert_eq!(since.patience(&away, at(9)), PATIENCE);
     let patience = since.patience(&away, at(10));
     assert_eq!(patience, Duration::ZERO);
-    assert_eq!(Away::last_patience(&away), Some(Duration::ZERO));
     let mut waiting = Waiting::default();
     waiting.seen(&"a", None, None, at(10));
     let reported = |waiting: &mut Waiting<&'static str>, now, state: &str| {

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::calls::{Item, Kind};
 use super::ledger::NodeName;
 use super::{Routes, State};
-use crate::controller::housekeeping;
 use crate::core::Key;
 use crate::provider::CallError;
 use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
@@ -67,15 +66,7 @@ impl Routes {
     }
 
     /// Reports the routes that wait for too long, also while the provider is unavailable.
-    pub(super) async fn housekeep(&self) {
-        let mut ticks = housekeeping();
-        let stop = &self.context().stop;
-        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            self.report_overdue();
-        }
-    }
-
-    fn report_overdue(&self) {
+    pub(super) fn report_overdue(&self) {
         let (context, now) = (self.context(), Instant::now());
         let mut state = self.state();
         let State {
