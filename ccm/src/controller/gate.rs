@@ -12,7 +12,6 @@ pub(super) struct Gate {
     last: Weak<Session>,
     /// The provider was unusable when last asked.
     away: bool,
-    refusal_logged: bool,
 }
 
 impl Gate {
@@ -20,21 +19,11 @@ impl Gate {
     /// ends the backoffs of transport failures at once (▲M9).
     pub(super) fn session<R: Reconciler>(&mut self, reconciler: &R) -> Option<Arc<Session>> {
         let driver = reconciler.driver();
-        let context = &driver.context;
-        let now = context.status.borrow();
+        let now = driver.context.status.borrow();
         let Some(session) = now.usable(driver.needs) else {
-            let refused = now.working().is_some() && !now.scope_accepted;
-            if refused && !std::mem::replace(&mut self.refusal_logged, true) {
-                tracing::warn!(
-                    provider = %context.provider,
-                    controller = driver.name,
-                    "controller makes no calls: the cloud scope is not the accepted one"
-                );
-            }
             self.away = true;
             return None;
         };
-        self.refusal_logged = false;
         if std::mem::take(&mut self.away) {
             driver.queue.reset_transport_backoffs();
         }
