@@ -47,8 +47,8 @@ pub(crate) enum Requeue {
     RetryTransport,
 }
 
-/// The queue. Clones share one state. A key is never handed to two workers at once: a key that is
-/// added during work on it is due again after `done`.
+/// The queue. A key is never handed to two workers at once: a key that is added during work on it
+/// is due again after `done`.
 ///
 /// An operation on one key costs O(log n), and `next_batch` O(max · log n) at each wake-up. `busy`
 /// costs O(n). `reset_transport_backoffs`, and `accepted` if it releases keys, cost O(n · log n).
@@ -210,14 +210,6 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
     #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
         self.shared.lock().in_flight()
-    }
-}
-
-impl<K> Clone for Queue<K> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
     }
 }
 

@@ -228,10 +228,10 @@ async fn a_dropped_waiter_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn several_waiters_share_the_keys() {
-    let queue = queue();
+    let queue = Arc::new(queue());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let queue = queue.clone();
+        let queue = Arc::clone(&queue);
         tasks.spawn(async move { queue.next_batch(2, LINGER).await });
     }
     tokio::task::yield_now().await;
