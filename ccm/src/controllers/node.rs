@@ -311,7 +311,7 @@ impl Worker {
             Hint::LoadBalancer { .. } | Hint::Routes => return Vec::new(),
         };
         if nodes.is_empty() {
-            // `waiting` has the names of the waiting Nodes, so this function does not scan all Nodes.
+            // `waiting` has the names of the waiting Nodes, so this does not scan all Nodes.
             let waiting = self.waiting().keys();
             nodes = waiting.iter().filter_map(|name| self.node(name)).collect();
         }
@@ -329,10 +329,10 @@ impl Reconciler for Worker {
 
     async fn sources(&self) {
         let (driver, nodes) = (&self.driver, &self.context().cluster.nodes);
+        let about = |hint: &Hint| self.hinted_at(hint);
         tokio::join!(
             changes(driver, nodes, |change| self.wakes(change)),
-            hints(driver, Duration::ZERO, HINT_GAP, |hint| self
-                .hinted_at(hint)),
+            hints(driver, Duration::ZERO, HINT_GAP, about),
         );
     }
 

@@ -276,10 +276,10 @@ impl Reconciler for Worker {
 
     async fn sources(&self) {
         let (driver, services) = (&self.driver, &self.driver.context.cluster.services);
+        let about = |hint: &Hint| self.hinted_at(hint);
         tokio::join!(
             changes(driver, services, |change| self.wakes(change)),
-            hints(driver, Duration::ZERO, CHECK_GAP, |hint| self
-                .hinted_at(hint)),
+            hints(driver, Duration::ZERO, CHECK_GAP, about),
         );
     }
 
