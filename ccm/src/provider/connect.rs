@@ -14,6 +14,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
+use tokio_util::io::InspectReader;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -22,10 +23,10 @@ use tonic::body::Body;
 use super::call_log::CallId;
 use super::weigh::{Budget, Weight};
 use crate::core::lock;
-use watched::Watched;
+use frames::Frames;
 use weighed::Weighed;
 
-mod watched;
+mod frames;
 mod weighed;
 
 /// A connected pipe to a provider.
@@ -153,7 +154,15 @@ impl Connection {
         let ended = CancellationToken::new();
         let closing = ended.child_token();
         let unplugged = CancellationToken::new();
-        let pipe = Watched::new(pipe, closing.clone(), unplugged.clone());
+        let (mut frames, goes_away) = (Frames::default(), closing.clone());
+        let unplugs = unplugged.clone().drop_guard();
+        let pipe = InspectReader::new(pipe, move |read: &[u8]| {
+            // hyper drops the pipe, and so the guard, with the last stream.
+            let _held = &unplugs;
+            if frames.go_away(read) {
+                goes_away.cancel();
+            }
+        });
         let (send, connection) = Builder::new(tasks.executor())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)

@@ -1,92 +1,12 @@
-//! Watches a connection's pipe for two events that hyper does not report: the provider's GOAWAY,
-//! and the end of the last stream.
-
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::sync::{CancellationToken, DropGuard};
-
-use super::Pipe;
+//! Finds the provider's GOAWAY in the bytes of a connection: hyper does not report it.
 
 /// The bytes of a frame's header: length, type, flags, stream.
 const HEAD: usize = 9;
 const GOAWAY: u8 = 7;
 
-/// A pipe that reports a GOAWAY from the other side, and its own drop. hyper drops it with the last
-/// stream.
-pub(super) struct Watched {
-    pipe: Box<dyn Pipe>,
-    frames: Frames,
-    closing: CancellationToken,
-    _unplugged: DropGuard,
-}
-
-impl Watched {
-    pub(super) fn new(
-        pipe: Box<dyn Pipe>,
-        closing: CancellationToken,
-        unplugged: CancellationToken,
-    ) -> Self {
-        Self {
-            pipe,
-            frames: Frames::default(),
-            closing,
-            _unplugged: unplugged.drop_guard(),
-        }
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.pipe).poll_read(context, buffer))?;
-        let read = buffer.filled().get(before..).unwrap_or_default();
-        if self.frames.go_away(read) {
-            self.closing.cancel();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.pipe).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.pipe).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.pipe.is_write_vectored()
-    }
-}
-
 /// The reader's position in the frames of HTTP/2.
 #[derive(Default)]
-struct Frames {
+pub(super) struct Frames {
     head: [u8; HEAD],
     /// How many bytes of the header were read.
     have: usize,
@@ -96,7 +16,7 @@ struct Frames {
 
 impl Frames {
     /// Reads more bytes. Returns whether they completed the header of a GOAWAY.
-    fn go_away(&mut self, mut bytes: &[u8]) -> bool {
+    pub(super) fn go_away(&mut self, mut bytes: &[u8]) -> bool {
         let mut found = false;
         while let Some(first) = bytes.first() {
             if self.left > 0 {
