@@ -138,6 +138,16 @@ struct Rpc<'a> {
     deadline: Duration,
 }
 
+impl<'a> Rpc<'a> {
+    fn new(name: &'static str, limiter: &'a CallLimiter, deadline: Duration) -> Self {
+        Self {
+            name,
+            limiter,
+            deadline,
+        }
+    }
+}
+
 /// An answer, and the failure that it reports, if any. The answer is used all the same.
 struct Answered<T> {
     answer: T,
@@ -397,18 +407,6 @@ impl Session {
                 .max(),
             answer: results,
         })
-    }
-
-    /// A fault if the provider does not offer the service. That is a bug of the ccm, and no call is
-    /// made.
-    fn offered(&self, what: &str, offered: bool) -> Result<(), CallError> {
-        if offered {
-            return Ok(());
-        }
-        Err(CallError::fault(format!(
-            "not sent: provider {} does not offer {what}",
-            self.log.provider()
-        )))
     }
 }
 

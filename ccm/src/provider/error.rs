@@ -63,8 +63,7 @@ pub(crate) enum CallErrorCode {
     Deadline,
     /// The connection is gone, or the session makes no further calls: nothing is known.
     Disconnected,
-    /// The answer breaks the contract, or the ccm cannot send the request (it is too large, or the
-    /// provider does not offer the service).
+    /// The answer breaks the contract, or the ccm cannot send the request: it is too large.
     Fault,
     /// This process does not lead any more: the call was not made.
     Fenced,

@@ -134,16 +134,9 @@ fn checked<T: Parts>(
 }
 
 impl Session {
-    fn balancer_rpc(&self, name: &'static str) -> Result<Rpc<'_>, CallError> {
-        self.offered(
-            "load balancers",
-            self.offers(|c| c.load_balancers.is_some()),
-        )?;
-        Ok(Rpc {
-            name,
-            limiter: &self.limiters.load_balancers,
-            deadline: self.deadlines.load_balancer,
-        })
+    fn balancer_rpc(&self, name: &'static str) -> Rpc<'_> {
+        let limiter = &self.limiters.load_balancers;
+        Rpc::new(name, limiter, self.deadlines.load_balancer)
     }
 
     /// GetLoadBalancer. Returns the answer and the call's ID. This function fills in `cluster`. As
@@ -154,7 +147,7 @@ impl Session {
         mut request: api::GetLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Got>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        let rpc = self.balancer_rpc("GetLoadBalancer")?;
+        let rpc = self.balancer_rpc("GetLoadBalancer");
         self.call_with_id(rpc, None, request, |link, request| async move {
             let mut client = client(link);
             let answer = client.get_load_balancer(request).await?;
@@ -174,7 +167,7 @@ impl Session {
         mut request: api::EnsureLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Ensured>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        let rpc = self.balancer_rpc("EnsureLoadBalancer")?;
+        let rpc = self.balancer_rpc("EnsureLoadBalancer");
         self.call_with_id(rpc, Some(fence), request, |link, request| async move {
             let mut client = client(link);
             let answer = client.ensure_load_balancer(request).await?;
@@ -190,7 +183,7 @@ impl Session {
         mut request: api::UpdateLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Updated>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        let rpc = self.balancer_rpc("UpdateLoadBalancer")?;
+        let rpc = self.balancer_rpc("UpdateLoadBalancer");
         self.call_with_id(rpc, Some(fence), request, |link, request| async move {
             let mut client = client(link);
             let answer = client.update_load_balancer(request).await?;
@@ -206,7 +199,7 @@ impl Session {
         mut request: api::DeleteLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Deleted>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        let rpc = self.balancer_rpc("DeleteLoadBalancer")?;
+        let rpc = self.balancer_rpc("DeleteLoadBalancer");
         self.call_with_id(rpc, Some(fence), request, |link, request| async move {
             let mut client = client(link);
             let answer = client.delete_load_balancer(request).await?;
@@ -220,15 +213,11 @@ impl Session {
     pub(crate) async fn list_load_balancers(
         &self,
     ) -> Result<Vec<api::ListedLoadBalancer>, CallError> {
-        let listing = self.offers(|c| c.load_balancers.as_ref().is_some_and(|c| c.listing));
-        self.offered("the listing of load balancers", listing)?;
         let request = api::ListLoadBalancersRequest {
             cluster: Some(self.cluster.clone()),
         };
-        let rpc = Rpc {
-            deadline: self.deadlines.list,
-            ..self.balancer_rpc("ListLoadBalancers")?
-        };
+        let limiter = &self.limiters.load_balancers;
+        let rpc = Rpc::new("ListLoadBalancers", limiter, self.deadlines.list);
         self.call(rpc, None, request, |link, request| async move {
             use api::list_load_balancers_response::Part as P;
             let mut client = client(link);

@@ -40,7 +40,6 @@ impl Session {
         facets: &[api::InstanceFacet],
         max_age: Duration,
     ) -> Result<Vec<Result<api::Instance, CallError>>, CallError> {
-        self.offered("instances", self.offers(|c| c.instances.is_some()))?;
         let frame = api::LookupInstancesRequest {
             cluster: Some(self.cluster.clone()),
             nodes: Vec::new(),
@@ -48,11 +47,11 @@ impl Session {
             // A `max_age` beyond protobuf's range is left out.
             max_age: prost_types::Duration::try_from(max_age).ok(),
         };
-        let rpc = Rpc {
-            name: "LookupInstances",
-            limiter: &self.limiters.instances,
-            deadline: self.deadlines.lookup,
-        };
+        let rpc = Rpc::new(
+            "LookupInstances",
+            &self.limiters.instances,
+            self.deadlines.lookup,
+        );
         let frame_bytes = frame.encoded_len();
         let prefixes = &self.info.provider_id_prefixes;
         let ask = |nodes: Vec<api::NodeView>| -> BoxFuture<'_, Answers<api::Instance>> {
@@ -89,16 +88,11 @@ impl Session {
         &self,
         nodes: &[&Node],
     ) -> Result<Vec<Result<api::Zone, CallError>>, CallError> {
-        self.offered("zones", self.offers(|c| c.zones.is_some()))?;
         let frame = api::LookupZonesRequest {
             cluster: Some(self.cluster.clone()),
             nodes: Vec::new(),
         };
-        let rpc = Rpc {
-            name: "LookupZones",
-            limiter: &self.limiters.zones,
-            deadline: self.deadlines.lookup,
-        };
+        let rpc = Rpc::new("LookupZones", &self.limiters.zones, self.deadlines.lookup);
         let frame_bytes = frame.encoded_len();
         let ask = |nodes: Vec<api::NodeView>| -> BoxFuture<'_, Answers<api::Zone>> {
             let asked = names(&nodes);
@@ -136,17 +130,15 @@ impl Session {
         &self,
         facets: &[api::InstanceFacet],
     ) -> Result<Vec<api::Instance>, CallError> {
-        let listing = self.offers(|c| c.instances.as_ref().is_some_and(|c| c.listing));
-        self.offered("the listing of instances", listing)?;
         let request = api::ListInstancesRequest {
             cluster: Some(self.cluster.clone()),
             facets: facets.iter().map(|facet| i32::from(*facet)).collect(),
         };
-        let rpc = Rpc {
-            name: "ListInstances",
-            limiter: &self.limiters.instances,
-            deadline: self.deadlines.list,
-        };
+        let rpc = Rpc::new(
+            "ListInstances",
+            &self.limiters.instances,
+            self.deadlines.list,
+        );
         self.call(rpc, None, request, |link, request| async move {
             use api::list_instances_response::Part as P;
             let stream = client(link).list_instances(request).await?.into_inner();

@@ -37,23 +37,15 @@ impl Session {
         self.info.capabilities.as_ref()?.routes.as_ref()
     }
 
-    fn route_rpc(&self, name: &'static str) -> Result<Rpc<'_>, CallError> {
-        self.offered("routes", self.route_capability().is_some())?;
-        Ok(Rpc {
-            name,
-            limiter: &self.limiters.routes,
-            deadline: self.deadlines.routes,
-        })
+    fn route_rpc(&self, name: &'static str) -> Rpc<'_> {
+        Rpc::new(name, &self.limiters.routes, self.deadlines.routes)
     }
 
     /// All routes of the cluster's network. `Err` if the listing is not complete. Of a route's
     /// content only the ownership is checked. A route with an unknown ownership is reported as a
     /// fault, and is in the result all the same.
     pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, CallError> {
-        let rpc = Rpc {
-            deadline: self.deadlines.list,
-            ..self.route_rpc("ListRoutes")?
-        };
+        let rpc = Rpc::new("ListRoutes", &self.limiters.routes, self.deadlines.list);
         let request = api::ListRoutesRequest {
             cluster: Some(self.cluster.clone()),
         };
@@ -98,7 +90,7 @@ impl Session {
         fence: &Fence,
         routes: Vec<api::Route>,
     ) -> Result<Vec<Result<(), CallError>>, CallError> {
-        let rpc = self.route_rpc("CreateRoutes")?;
+        let rpc = self.route_rpc("CreateRoutes");
         self.write_routes(routes, |routes| {
             let asked = keys(&routes);
             let request = api::CreateRoutesRequest {
@@ -122,7 +114,7 @@ impl Session {
         fence: &Fence,
         routes: Vec<api::Route>,
     ) -> Result<Vec<Result<(), CallError>>, CallError> {
-        let rpc = self.route_rpc("DeleteRoutes")?;
+        let rpc = self.route_rpc("DeleteRoutes");
         self.write_routes(routes, |routes| {
             let asked = keys(&routes);
             let request = api::DeleteRoutesRequest {

@@ -18,16 +18,15 @@ impl Session {
         &self,
         volume: api::VolumeView,
     ) -> Result<BTreeMap<String, String>, CallError> {
-        self.offered("volumes", self.offers(|c| c.volumes.is_some()))?;
         let request = api::GetVolumeLabelsRequest {
             cluster: Some(self.cluster.clone()),
             volume: Some(volume),
         };
-        let rpc = Rpc {
-            name: "GetVolumeLabels",
-            limiter: &self.limiters.volumes,
-            deadline: self.deadlines.lookup,
-        };
+        let rpc = Rpc::new(
+            "GetVolumeLabels",
+            &self.limiters.volumes,
+            self.deadlines.lookup,
+        );
         self.call(rpc, None, request, |link, request| async move {
             use api::get_volume_labels_response::Outcome;
             let answer = VolumeServiceClient::with_origin(link, Link::origin())

@@ -302,12 +302,6 @@ async fn core_16_a_listing_without_its_end_is_no_listing() {
     fake.set(|s| s.list = vec![api::ListInstancesResponse { part: None }]);
     let list = session.list_instances(&[]).await;
     assert_eq!(list.unwrap_err().code, CallErrorCode::Fault);
-    let listing = session.list_load_balancers().await;
-    assert_eq!(
-        listing.unwrap_err().code,
-        CallErrorCode::Fault,
-        "not offered"
-    );
 }
 
 #[tokio::test(start_paused = true)]
