@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,40 +13,22 @@ use prometheus_client::registry::{Registry, Unit};
 use super::status::{ProviderStatus, STATES};
 use crate::core::{ProviderLabel, registered, set_gauge};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
-    provider: String,
-    rpc: &'static str,
-    outcome: &'static str,
+/// Names of labels with their values.
+type Labels<const N: usize> = [(&'static str, String); N];
+
+fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> Labels<N> {
+    labels.map(|(name, value)| (name, value.to_owned()))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
-    provider: String,
-    rpc: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Attempt {
-    provider: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InState {
-    provider: String,
-    state: &'static str,
-}
-
-type Histograms = Family<Kind, Histogram, fn() -> Histogram>;
+type Histograms = Family<Labels<2>, Histogram, fn() -> Histogram>;
 
 /// The metrics of providers and of the calls to them.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    calls: Family<Call, Counter>,
+    calls: Family<Labels<3>, Counter>,
     durations: Histograms,
-    connects: Family<Attempt, Counter>,
-    states: Family<InState, Gauge>,
+    connects: Family<Labels<2>, Counter>,
+    states: Family<Labels<2>, Gauge>,
     scope_accepted: Family<ProviderLabel, Gauge>,
     unclaimed: Family<ProviderLabel, Gauge>,
 }
@@ -117,20 +98,15 @@ impl Metrics {
 
     /// Counts a finished attempt to connect.
     pub(super) fn connected(&self, provider: &str, outcome: &'static str) {
-        let provider = provider.to_owned();
-        self.connects
-            .get_or_create(&Attempt { provider, outcome })
-            .inc();
+        let labels = labels([("provider", provider), ("outcome", outcome)]);
+        self.connects.get_or_create(&labels).inc();
     }
 
     /// Shows the provider's present state.
     pub(super) fn state(&self, provider: &str, status: &ProviderStatus) {
         let current = status.state();
         for state in STATES {
-            let labels = InState {
-                provider: provider.to_owned(),
-                state,
-            };
+            let labels = labels([("provider", provider), ("state", state)]);
             let gauge = self.states.get_or_create(&labels);
             gauge.set(i64::from(state == current));
         }
@@ -155,20 +131,12 @@ impl Metrics {
         outcome: &'static str,
         took: Duration,
     ) {
-        let provider = provider.to_owned();
-        self.durations
-            .get_or_create(&Kind {
-                provider: provider.clone(),
-                rpc,
-            })
-            .observe(took.as_secs_f64());
-        self.calls
-            .get_or_create(&Call {
-                provider,
-                rpc,
-                outcome,
-            })
-            .inc();
+        let (provider, rpc) = (("provider", provider), ("rpc", rpc));
+        let took = took.as_secs_f64();
+        let durations = labels([provider, rpc]);
+        self.durations.get_or_create(&durations).observe(took);
+        let calls = labels([provider, rpc, ("outcome", outcome)]);
+        self.calls.get_or_create(&calls).inc();
     }
 }
 
