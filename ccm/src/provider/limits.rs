@@ -167,53 +167,45 @@ pub(crate) fn match_results<T>(
     asked: &[(String, String)],
     answer: impl IntoIterator<Item = Named<T>>,
 ) -> Matched<T> {
-    let mut index = BTreeMap::new();
-    let mut results: Vec<Option<Result<T, CallError>>> = Vec::with_capacity(asked.len());
-    for (position, (name, _)) in asked.iter().enumerate() {
-        let twice = index.insert(name.as_str(), position).is_some();
-        results.push(twice.then(|| {
-            Err(CallError::fault(format!(
-                "{what} {name:?} was asked about twice"
-            )))
-        }));
+    let fault = |text: String| Err(CallError::fault(text));
+    let mut found: BTreeMap<&str, (&str, Option<Result<T, CallError>>)> = BTreeMap::new();
+    for (name, uid) in asked {
+        let twice = found.contains_key(name.as_str());
+        let result = twice.then(|| fault(format!("{what} {name:?} was asked about twice")));
+        found.insert(name, (uid, result));
     }
     let mut strays = Vec::new();
     for item in answer {
-        let Some(&position) = index.get(item.name.as_str()) else {
+        let name = item.name.as_str();
+        let Some((uid, result)) = found.get_mut(name) else {
             if strays.len() < 10 {
-                strays.push(shown(&item.name).to_owned());
+                strays.push(shown(name).to_owned());
             }
             continue;
         };
-        let (Some((name, uid)), Some(slot)) = (asked.get(position), results.get_mut(position))
-        else {
-            continue;
-        };
-        *slot = Some(match (&slot, item.outcome) {
-            (Some(_), _) => Err(CallError::fault(format!(
+        *result = Some(match (&result, item.outcome) {
+            (Some(_), _) => fault(format!(
                 "the provider's answer names {what} {name:?} more than once"
-            ))),
-            (None, _) if item.uid != *uid => Err(CallError::fault(format!(
+            )),
+            (None, _) if item.uid != *uid => fault(format!(
                 "the provider's answer for {what} {name:?} is for UID {:?}, not {uid:?}",
                 shown(&item.uid)
-            ))),
-            (None, None) => Err(CallError::fault(format!(
+            )),
+            (None, None) => fault(format!(
                 "the provider's answer for {what} {name:?} has no outcome, or one that this contract minor does not know"
-            ))),
+            )),
             (None, Some(outcome)) => outcome,
         });
     }
-    let results = results
-        .into_iter()
-        .zip(asked)
-        .map(|(result, (name, _))| {
-            result.unwrap_or_else(|| {
-                Err(CallError::fault(format!(
-                    "the provider's answer has no result for {what} {name:?}"
-                )))
-            })
-        })
-        .collect();
+    let mut result = |name: &str| found.get_mut(name).and_then(|(_, result)| result.take());
+    let missing = |name: &str| {
+        fault(format!(
+            "the provider's answer has no result for {what} {name:?}"
+        ))
+    };
+    let results = asked.iter();
+    let results = results.map(|(name, _)| result(name).unwrap_or_else(|| missing(name)));
+    let results = results.collect();
     Matched { results, strays }
 }
 
@@ -258,13 +250,8 @@ pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), Cal
 
 /// Checks a zone and region.
 pub(crate) fn check_zone(zone: api::Zone) -> Result<api::Zone, CallError> {
-    for (what, text) in [("zone", &zone.zone), ("region", &zone.region)] {
-        if let Some(text) = text
-            && text.len() > NAME_LIMIT
-        {
-            return Err(past(what, text, NAME_LIMIT));
-        }
-    }
+    check_name("zone", zone.zone())?;
+    check_name("region", zone.region())?;
     Ok(zone)
 }
 
