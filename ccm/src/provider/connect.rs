@@ -21,6 +21,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::body::Body;
 
 use super::call_log::CallId;
+use super::error::causes;
 use super::weigh::{Budget, Weight};
 use crate::core::lock;
 use frames::Frames;
@@ -213,15 +214,13 @@ impl Connection {
 /// An error and its causes.
 fn in_full(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
+    for cause in causes(error) {
+        let cause = cause.to_string();
         // Some errors already end with the text of their cause.
         if !text.ends_with(&cause) {
             text.push_str(": ");
             text.push_str(&cause);
         }
-        source = error.source();
     }
     text
 }

@@ -1,6 +1,6 @@
 //! How to react to a call that did not succeed. Pure.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -290,12 +290,9 @@ impl From<api::Failure> for CallError {
             api::FailureCode::Unspecified | api::FailureCode::Internal => CallErrorCode::Internal,
         };
         Self {
-            code,
             reason: limits::cut(&failure.reason),
-            message: limits::cut(&failure.message),
             retry_after: failure.retry_after.as_ref().and_then(limits::retry_after),
-            rpc: None,
-            call_id: None,
+            ..Self::new(code, failure.message)
         }
     }
 }
@@ -341,15 +338,13 @@ fn lost_connection(status: &tonic::Status) -> bool {
 }
 
 /// The error of this type that the status was made from.
-fn caused_by<E: std::error::Error + 'static>(status: &tonic::Status) -> Option<&E> {
-    let mut source = status.source();
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        source = error.source();
-    }
-    None
+fn caused_by<E: Error + 'static>(status: &tonic::Status) -> Option<&E> {
+    causes(status).find_map(|error| error.downcast_ref())
+}
+
+/// The causes of an error: its own first, the root last.
+pub(super) fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&error| error.source())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::timeout;
 
 use super::connect::{Connection, Connector as _, UnixConnector};
+use super::error::causes;
 use super::maintain::client;
 use super::weigh::Budget;
 use super::{limits, probe_word};
@@ -55,10 +56,7 @@ async fn ask(socket: &Path) -> Result<api::ProbeResponse, String> {
         peer_uid: None,
     };
     let no_answer = |cause: &(dyn std::error::Error + 'static)| {
-        let mut root = cause;
-        while let Some(source) = root.source() {
-            root = source;
-        }
+        let root = causes(cause).last().unwrap_or(cause);
         format!(
             "what listens on {} did not answer as a provider ({root}): it is not a provider, it is ending, or it does not accept uid {}",
             socket.display(),
