@@ -47,9 +47,13 @@ const LONGEST_SLOWING: Duration = Duration::from_secs(30);
 impl CallLimiter {
     /// A call limiter for the `max_in_flight` of a capability: 8 if absent or zero, at most 32.
     pub(super) fn new(max_in_flight: Option<u32>) -> Self {
+        let width = match max_in_flight {
+            None | Some(0) => 8,
+            Some(width) => width.min(32) as usize,
+        };
         Self {
-            width: width(max_in_flight),
-            permits: Semaphore::new(width(max_in_flight)),
+            width,
+            permits: Semaphore::new(width),
             not_before: Mutex::new(None),
         }
     }
@@ -92,14 +96,6 @@ impl CallLimiter {
         let until = Instant::now() + wait;
         let mut not_before = lock(&self.not_before);
         *not_before = Some(not_before.map_or(until, |before| before.max(until)));
-    }
-}
-
-/// How many calls may run at once: 8 if `max_in_flight` is absent or zero, at most 32.
-fn width(max_in_flight: Option<u32>) -> usize {
-    match max_in_flight {
-        None | Some(0) => 8,
-        Some(width) => width.min(32) as usize,
     }
 }
 
@@ -152,8 +148,6 @@ impl<'a> Rpc<'a> {
 struct Answered<T> {
     answer: T,
     reported: Option<CallError>,
-    /// How long an item of the answer slows the service, beside `reported`.
-    slows: Option<Duration>,
 }
 
 impl<T> Answered<T> {
@@ -161,7 +155,6 @@ impl<T> Answered<T> {
         Self {
             answer,
             reported: None,
-            slows: None,
         }
     }
 }
@@ -279,8 +272,7 @@ impl Session {
         if let Some(changing) = changing.filter(|_| !unanswered) {
             changing.answered();
         }
-        let of_items = result.as_ref().ok().and_then(|answered| answered.slows);
-        if let Some(wait) = reported.and_then(CallError::slows).max(of_items) {
+        if let Some(wait) = reported.and_then(CallError::slows) {
             rpc.limiter.slow(wait);
         }
         if let Some(trouble) = reported {
@@ -381,30 +373,30 @@ impl Session {
     /// The result for each item of the request, unless the call failed as a whole.
     fn matched<T>(
         &self,
-        rpc: &str,
+        rpc: Rpc<'_>,
         kind: &Items,
         asked: &[(String, String)],
         failed: Option<api::Failure>,
         items: impl Iterator<Item = Named<T>>,
     ) -> Result<Answered<Vec<Result<T, CallError>>>, CallError> {
         if let Some(failure) = failed {
-            return Err(failures::trouble(rpc, Place::Whole, failure));
+            return Err(failures::trouble(rpc.name, Place::Whole, failure));
         }
         let Matched { results, strays } = limits::match_results(kind.what, asked, items);
         if !strays.is_empty() {
             tracing::warn!(
                 provider = %self.log.provider(),
-                rpc,
+                rpc = rpc.name,
                 names = ?strays,
                 "ignoring results for Nodes or routes that were not in the request"
             );
         }
+        let failed = results.iter().filter_map(|result| result.as_ref().err());
+        for wait in failed.filter_map(CallError::slows) {
+            rpc.limiter.slow(wait);
+        }
         Ok(Answered {
             reported: reported(kind, &results, &strays),
-            slows: results
-                .iter()
-                .filter_map(|result| result.as_ref().err()?.slows())
-                .max(),
             answer: results,
         })
     }

@@ -76,7 +76,7 @@ impl Session {
                             }
                         }),
                     });
-                    self.matched(rpc.name, &NODES, &asked, answer.failed, items)
+                    self.matched(rpc, &NODES, &asked, answer.failed, items)
                 }),
             )
         };
@@ -118,7 +118,7 @@ impl Session {
                             Outcome::Zone(zone) => limits::check_zone(zone),
                         }),
                     });
-                    self.matched(rpc.name, &NODES, &asked, answer.failed, items)
+                    self.matched(rpc, &NODES, &asked, answer.failed, items)
                 }),
             )
         };

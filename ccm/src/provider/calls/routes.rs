@@ -101,7 +101,7 @@ impl Session {
                 self.call_each(rpc, Some(fence), request, |link, request| async move {
                     let answer = client(link).create_routes(request).await?.into_inner();
                     let items = named(rpc.name, answer.results);
-                    self.matched(rpc.name, &ROUTES, &asked, answer.failed, items)
+                    self.matched(rpc, &ROUTES, &asked, answer.failed, items)
                 }),
             )
         })
@@ -125,7 +125,7 @@ impl Session {
                 self.call_each(rpc, Some(fence), request, |link, request| async move {
                     let answer = client(link).delete_routes(request).await?.into_inner();
                     let items = named(rpc.name, answer.results);
-                    self.matched(rpc.name, &ROUTES, &asked, answer.failed, items)
+                    self.matched(rpc, &ROUTES, &asked, answer.failed, items)
                 }),
             )
         })
