@@ -15,23 +15,15 @@ const PARTS_OF_FAILED: usize = 2;
 /// Whether one of the items may have made the call fail. With the other codes a call fails whatever
 /// its items are.
 pub(super) fn because_of_itself(code: CallErrorCode) -> bool {
-    match code {
+    matches!(
+        code,
         CallErrorCode::Invalid
-        | CallErrorCode::NotFound
-        | CallErrorCode::Internal
-        | CallErrorCode::Fault
-        | CallErrorCode::Unknown
-        | CallErrorCode::Deadline => true,
-        CallErrorCode::Precondition
-        | CallErrorCode::Conflict
-        | CallErrorCode::Busy
-        | CallErrorCode::Throttled
-        | CallErrorCode::Credentials
-        | CallErrorCode::Unavailable
-        | CallErrorCode::NotInitialized
-        | CallErrorCode::Disconnected
-        | CallErrorCode::Fenced => false,
-    }
+            | CallErrorCode::NotFound
+            | CallErrorCode::Internal
+            | CallErrorCode::Fault
+            | CallErrorCode::Unknown
+            | CallErrorCode::Deadline
+    )
 }
 
 /// How many items of a failed batch of `count` go into each smaller call, at most.

@@ -68,15 +68,6 @@ fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), S
             prefixes.len()
         ));
     }
-    if let Some(prefix) = prefixes
-        .iter()
-        .find(|prefix| prefix.is_empty() || prefix.len() > NAME_LIMIT)
-    {
-        return Err(format!(
-            "one of the provider_id_prefixes of provider {name:?} has {} bytes; 1 to {NAME_LIMIT} are allowed",
-            prefix.len()
-        ));
-    }
     if let Some(prefix) = prefixes.iter().find(|prefix| !prefix.contains("://")) {
         return Err(format!(
             "one of the provider_id_prefixes of provider {name:?}, {:?}, has no \"://\": it would claim the Nodes of others (PROV-8)",
