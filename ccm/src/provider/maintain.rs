@@ -80,7 +80,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
     let keeper = Keeper {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
-        next: Mutex::new(changes::Next::Resumes(String::new())),
+        next: Mutex::new(Some(String::new())),
         ids: CallIds::new(with.seed),
         said: Mutex::new(None),
         budget: Budget::default(),
@@ -105,27 +105,26 @@ impl Keeper {
     }
 
     async fn keep(&self) -> Infallible {
-        let keeper = self;
         let mut failures = 0_u32;
         // The connections that take no new calls. Each waits for its calls in flight (CORE-17).
         // These calls have a deadline. WatchChanges has none, and is not among them.
         let mut draining = JoinSet::new();
         loop {
-            let connected = keeper.connect().await;
+            let connected = self.connect().await;
             let outcome = match &connected {
                 Ok(_) => "ok",
                 Err(Setback::Dial(_)) => "unreachable",
                 Err(Setback::Unclear(_)) => "failed",
                 Err(Setback::Refused(..)) => "refused",
             };
-            keeper.with.metrics.connected(&keeper.name, outcome);
+            self.with.metrics.connected(&self.name, outcome);
             let why = match connected {
                 Ok((connection, info)) => {
                     let started = Instant::now();
-                    let why = keeper.serve(&connection.link, info).await;
+                    let why = self.serve(&connection.link, info).await;
                     while draining.try_join_next().is_some() {}
                     if connection.link.is_closing() {
-                        let mut leading = keeper.with.leading.clone();
+                        let mut leading = self.with.leading.clone();
                         draining.spawn(async move {
                             tokio::select! {
                                 biased;
@@ -152,7 +151,7 @@ impl Keeper {
                     why
                 }
                 Err(Setback::Refused(connection, why)) => {
-                    keeper.down(&why);
+                    self.down(&why);
                     tokio::select! {
                         biased;
                         () = sleep(REFUSED_AGAIN) => {}
@@ -163,8 +162,9 @@ impl Keeper {
                     why
                 }
             };
-            keeper.down(&why);
-            sleep(keeper.delay(failures)).await;
+            self.down(&why);
+            let pause = delay(failures, &mut lock(&self.random));
+            sleep(pause).await;
         }
     }
 }
@@ -184,7 +184,10 @@ struct Keeper {
     with: Maintain,
     name: Arc<str>,
     random: Mutex<StdRng>,
-    next: Mutex<changes::Next>,
+    /// The token after which the next stream of WatchChanges begins, also in another session. Empty
+    /// before the first stream. `None`: the last stream left no token, so the ccm may have missed
+    /// changes.
+    next: Mutex<Option<String>>,
     /// The IDs of all calls.
     ids: CallIds,
     /// The reason that was logged last, and when.
@@ -432,11 +435,6 @@ impl Keeper {
             *said = Some(says);
             tracing::warn!(provider = %self.name, reason = why, "provider is not available: controllers pause");
         }
-    }
-
-    fn delay(&self, failures: u32) -> Duration {
-        let mut random = lock(&self.random);
-        delay(failures, &mut random)
     }
 }
 

@@ -123,7 +123,9 @@ pub(crate) fn source_ranges(service: &Service) -> Vec<String> {
 /// The Service as the provider sees it.
 pub(crate) fn service_view(service: &Service) -> api::ServiceView {
     let metadata = &service.metadata;
-    let mut view = api::ServiceView {
+    let spec = service.spec.clone().unwrap_or_default();
+    let affinity = spec.session_affinity_config.and_then(|it| it.client_ip);
+    api::ServiceView {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
@@ -143,38 +145,29 @@ pub(crate) fn service_view(service: &Service) -> api::ServiceView {
             .as_ref()
             .and_then(|status| status.load_balancer.as_ref())
             .map(status_view),
-        ..Default::default()
-    };
-    let Some(spec) = &service.spec else {
-        return view;
-    };
-    view.r#type = spec.type_.clone().unwrap_or_default();
-    view.load_balancer_class
-        .clone_from(&spec.load_balancer_class);
-    view.ports = spec.ports.iter().flatten().map(port_view).collect();
-    view.cluster_ips = spec.cluster_ips.clone().unwrap_or_default();
-    view.external_ips = spec.external_ips.clone().unwrap_or_default();
-    view.load_balancer_ip = filled(spec.load_balancer_ip.as_ref());
-    view.load_balancer_source_ranges = source_ranges(service);
-    view.session_affinity = spec.session_affinity.clone().unwrap_or_default();
-    view.session_affinity_timeout = spec
-        .session_affinity_config
-        .as_ref()
-        .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
-        .map(|seconds| prost_types::Duration {
-            seconds: i64::from(seconds),
-            nanos: 0,
-        });
-    view.external_traffic_policy = spec.external_traffic_policy.clone().unwrap_or_default();
-    view.internal_traffic_policy
-        .clone_from(&spec.internal_traffic_policy);
-    // Kubernetes writes an absent port as zero.
-    view.health_check_node_port = spec.health_check_node_port.filter(|port| *port != 0);
-    view.ip_families = spec.ip_families.clone().unwrap_or_default();
-    view.ip_family_policy.clone_from(&spec.ip_family_policy);
-    view.allocate_load_balancer_node_ports = spec.allocate_load_balancer_node_ports;
-    view.publish_not_ready_addresses = spec.publish_not_ready_addresses.unwrap_or_default();
-    view
+        r#type: spec.type_.unwrap_or_default(),
+        load_balancer_class: spec.load_balancer_class,
+        ports: spec.ports.iter().flatten().map(port_view).collect(),
+        cluster_ips: spec.cluster_ips.unwrap_or_default(),
+        external_ips: spec.external_ips.unwrap_or_default(),
+        load_balancer_ip: filled(spec.load_balancer_ip.as_ref()),
+        load_balancer_source_ranges: source_ranges(service),
+        session_affinity: spec.session_affinity.unwrap_or_default(),
+        session_affinity_timeout: affinity.and_then(|affinity| affinity.timeout_seconds).map(
+            |seconds| prost_types::Duration {
+                seconds: i64::from(seconds),
+                nanos: 0,
+            },
+        ),
+        external_traffic_policy: spec.external_traffic_policy.unwrap_or_default(),
+        internal_traffic_policy: spec.internal_traffic_policy,
+        // Kubernetes writes an absent port as zero.
+        health_check_node_port: spec.health_check_node_port.filter(|port| *port != 0),
+        ip_families: spec.ip_families.unwrap_or_default(),
+        ip_family_policy: spec.ip_family_policy,
+        allocate_load_balancer_node_ports: spec.allocate_load_balancer_node_ports,
+        publish_not_ready_addresses: spec.publish_not_ready_addresses.unwrap_or_default(),
+    }
 }
 
 fn filled(text: Option<&String>) -> Option<String> {

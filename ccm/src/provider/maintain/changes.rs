@@ -12,14 +12,6 @@ use super::lead::{LASTED, backoff};
 use super::{Keeper, client};
 use crate::core::{lock, millis};
 
-/// Where the next stream of WatchChanges begins. It is kept over streams and sessions.
-pub(super) enum Next {
-    /// After the message with this token. Without a token: now, and no stream came before.
-    Resumes(String),
-    /// Now. The last stream left no token, so the ccm may have missed changes.
-    Missed,
-}
-
 /// A warning is logged if this many streams in a row ended early and the last one failed.
 const HINTS_MISSED: u32 = 3;
 
@@ -77,11 +69,7 @@ impl Keeper {
                 let _ = self.with.hints.send(Hint::Resync);
             }
             if change.resume_token.len() <= TEXT_LIMIT {
-                *lock(&self.next) = if change.resume_token.is_empty() {
-                    Next::Missed
-                } else {
-                    Next::Resumes(change.resume_token)
-                };
+                *lock(&self.next) = Some(change.resume_token).filter(|token| !token.is_empty());
             } else {
                 tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "ignoring a resume_token that is too long");
             }
@@ -103,14 +91,10 @@ impl Keeper {
     /// The token of the next stream, and whether changes were missed before it.
     fn begin_stream(&self) -> (String, bool) {
         let mut next = lock(&self.next);
-        let (token, missed) = match &*next {
-            Next::Resumes(token) => (token.clone(), false),
-            Next::Missed => (String::new(), true),
-        };
-        if token.is_empty() {
-            // A stream that ends before its first token leaves `Missed`.
-            *next = Next::Missed;
-        }
+        let missed = next.is_none();
+        let token = next.clone().unwrap_or_default();
+        // A stream that ends before its first token leaves none.
+        next.take_if(|token| token.is_empty());
         (token, missed)
     }
 }
