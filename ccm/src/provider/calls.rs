@@ -16,7 +16,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use futures::future::{BoxFuture, join_all};
 use prost::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -26,7 +25,6 @@ use super::call_log::CallId;
 use super::connect::Link;
 use super::failures::{self, Place};
 use super::limits::{self, Matched, Named};
-use super::lookup::may_be_one_items;
 use super::{CallError, CallErrorCode, Session};
 use crate::core::{Fence, lock};
 use crate::planted::planted;
@@ -319,55 +317,14 @@ impl Session {
         })
     }
 
-    /// Cuts the items into requests that fit, sends them, and gives each item its answer. `frame`
-    /// is how many bytes of a request are not items. `Err`: there were at most `failed_as_one`
-    /// requests, and each failed as a whole, or one did, perhaps because of an item.
-    async fn in_requests<'a, I: Message + Default, T>(
-        &self,
-        mut items: Vec<I>,
-        frame: usize,
-        max_count: usize,
-        failed_as_one: usize,
-        send: impl Fn(Vec<I>) -> BoxFuture<'a, Answers<T>>,
-    ) -> Answers<T> {
-        let cut = limits::cut_batches(
-            items.iter().map(Message::encoded_len),
-            frame,
-            max_count,
-            self.max_request_bytes,
-        );
-        let requests = cut.batches.iter().map(|range| {
-            let batch = items.get_mut(range.clone()).unwrap_or_default();
-            send(batch.iter_mut().map(std::mem::take).collect())
-        });
-        let requests: Vec<_> = requests.collect();
-        let answers = join_all(requests).await;
-        let failures = || answers.iter().filter_map(|answer| answer.as_ref().err());
-        // The caller finds the item with smaller calls.
-        let cause = failures().find(|trouble| may_be_one_items(trouble));
-        let whole = || failures().count() == answers.len();
-        let cause = cause.or_else(|| failures().next().filter(|_| whole()));
-        if let Some(trouble) = cause.filter(|_| answers.len() <= failed_as_one) {
-            return Err(trouble.clone());
-        }
-        let mut results: Vec<Option<Result<T, CallError>>> = items.iter().map(|_| None).collect();
-        for (index, trouble) in cut.too_large {
-            if let Some(slot) = results.get_mut(index) {
-                *slot = Some(Err(trouble));
-            }
-        }
-        for (range, answer) in cut.batches.iter().zip(answers) {
-            let found: Vec<Result<T, CallError>> = answer
-                .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
-            for (slot, result) in results.iter_mut().skip(range.start).zip(found) {
-                *slot = Some(result);
-            }
-        }
-        let unsent = || Err(CallError::fault("it was in no request"));
-        let results = results.into_iter();
-        Ok(results
-            .map(|result| result.unwrap_or_else(unsent))
-            .collect())
+    /// Cuts these batches so that each fits into one request. `bytes` is the size of an item. An
+    /// item that fits into no request is alone, and its call fails without being sent.
+    fn fitting<I>(&self, batches: Vec<Vec<I>>, bytes: impl Fn(&I) -> usize) -> Vec<Vec<I>> {
+        // Of the fields that are not items, only the cluster can take more bytes.
+        const OTHER_FIELDS: usize = 64;
+        let others = self.cluster.encoded_len() + OTHER_FIELDS;
+        let room = self.max_request_bytes.saturating_sub(others);
+        limits::cut_batches(batches, room, bytes)
     }
 
     /// The result for each item of the request, unless the call failed as a whole.

@@ -1,7 +1,6 @@
 //! Requests within the limits of count and bytes, and answers that keep to the contract. Pure.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -90,53 +89,29 @@ pub(crate) fn is_condition_reason(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// How a list of items is cut into requests.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cut {
-    /// Ranges of items, in order; each range is one request.
-    pub(crate) batches: Vec<Range<usize>>,
-    /// Items that fit into no request; they are in no range.
-    pub(crate) too_large: Vec<(usize, CallError)>,
-}
-
-/// Cuts items of these encoded sizes into requests of at most `max_count` items and `max_bytes`
-/// bytes. `frame` is how many of the bytes are not items.
-pub(crate) fn cut_batches(
-    sizes: impl IntoIterator<Item = usize>,
-    frame: usize,
-    max_count: usize,
-    max_bytes: usize,
-) -> Cut {
-    let room = max_bytes.saturating_sub(frame);
-    let mut cut = Cut::default();
-    let mut current = 0..0;
-    let mut bytes = 0;
-    for (index, size) in sizes.into_iter().enumerate() {
-        // A field of the request: its tag (up to two bytes), its length, itself.
-        let size = 2 + prost::length_delimiter_len(size) + size;
-        let fits = size <= room;
-        if !fits || current.len() >= max_count.max(1) || bytes + size > room {
-            if !current.is_empty() {
-                cut.batches.push(current.clone());
+/// Cuts each batch, in its order, into batches whose items take at most `room` bytes of a request.
+/// An item that takes more is alone.
+pub(crate) fn cut_batches<I>(
+    batches: Vec<Vec<I>>,
+    room: usize,
+    bytes: impl Fn(&I) -> usize,
+) -> Vec<Vec<I>> {
+    let mut cut: Vec<Vec<I>> = Vec::new();
+    for batch in batches {
+        let mut left = 0;
+        for item in batch {
+            let bytes = bytes(&item);
+            // A field of the request: its tag (up to two bytes), its length, itself.
+            let bytes = 2 + prost::length_delimiter_len(bytes) + bytes;
+            match cut.last_mut().filter(|_| bytes <= left) {
+                Some(last) => last.push(item),
+                None => {
+                    cut.push(vec![item]);
+                    left = room;
+                }
             }
-            current = index..index;
-            bytes = 0;
+            left = left.saturating_sub(bytes);
         }
-        if fits {
-            current.end = index + 1;
-            bytes += size;
-        } else {
-            current = index + 1..index + 1;
-            cut.too_large.push((
-                index,
-                CallError::fault(format!(
-                    "{size} bytes do not fit into one request: the provider's max_request_bytes is {max_bytes}"
-                )),
-            ));
-        }
-    }
-    if !current.is_empty() {
-        cut.batches.push(current);
     }
     cut
 }

@@ -61,7 +61,7 @@ where
 
 /// Whether one item may have made the whole call fail. A call that got no place before its deadline
 /// was never sent.
-pub(super) fn may_be_one_items(trouble: &CallError) -> bool {
+fn may_be_one_items(trouble: &CallError) -> bool {
     because_of_itself(trouble.code) && (trouble.code != CallErrorCode::Deadline || is_late(trouble))
 }
 

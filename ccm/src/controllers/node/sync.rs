@@ -70,7 +70,7 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let (places, isolated) = (&self.places, &self.isolated);
-        let batches = isolated.batches(nodes, session.max_batch()).into_iter();
+        let batches = session.batches(isolated, nodes).into_iter();
         let (alone, together): (Vec<_>, Vec<_>) =
             batches.partition(|nodes| isolated.are_alone(nodes));
         let refreshes = max_age > Duration::ZERO;
@@ -174,7 +174,7 @@ impl Worker {
             .map(|found| (name(&found.item).to_owned(), found))
             .collect();
         let (places, isolated) = (&self.places, &self.isolated);
-        let batches = isolated.batches(nodes, session.max_batch());
+        let batches = session.batches(isolated, nodes);
         lookup::answers(batches, |nodes| async move {
             let _permits = places.take(session, isolated, &nodes, false).await;
             let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();

@@ -347,7 +347,7 @@ impl Asker {
         });
         let uids = nodes.iter().map(|node| plan::uid(node).to_owned());
         self.under_way.extend(uids.map(|uid| (uid, self.round)));
-        for batch in self.isolated.batches(nodes, session.max_batch()) {
+        for batch in session.batches(&self.isolated, nodes) {
             let (session, places) = (Arc::clone(session), Arc::clone(places));
             let (isolated, sender) = (Arc::clone(&self.isolated), self.sender.clone());
             let arrived = Arc::clone(&self.arrived);

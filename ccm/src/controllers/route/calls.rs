@@ -162,8 +162,10 @@ impl Work<'_> {
     /// Makes one call for each part of these items. If a route may have made its call fail, smaller
     /// calls repeat the items of that call.
     fn call(&self, kind: Kind, items: Vec<Item>) -> impl Stream<Item = Divided<Item, ()>> {
-        let most = self.session.max_route_batch();
-        let parts = self.routes.isolated.batches(items, most);
+        let isolated = &self.routes.isolated;
+        let parts = self
+            .session
+            .route_batches(isolated, items, |item| &item.route);
         lookup::divide(parts, move |mut items: Vec<Item>| async move {
             let (_, permits) = self.routes.permits(self.session);
             // The semaphore is never closed.

@@ -1,17 +1,18 @@
 //! InstanceService and ZoneService.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::instance_service_client::InstanceServiceClient;
 use api::zone_service_client::ZoneServiceClient;
 use cloud_provider_api::v1alpha1 as api;
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use prost::Message;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits::{self, Named};
+use super::super::lookup::IsolatedKeys;
 use super::super::view::node_view;
 use super::super::{CallError, Session};
 use super::listing::{Part, collect};
@@ -28,101 +29,83 @@ fn client(link: Link) -> InstanceServiceClient<Link> {
 }
 
 impl Session {
-    /// Asks about these Nodes. The answers are in the order of `nodes`. Each was matched by name
-    /// and UID, and checked against the contract's limits. A result that is missing, duplicated or
-    /// unset is that Node's `Fault`.
-    ///
-    /// The Nodes are cut into requests of at most `max_batch` Nodes and `max_request_bytes` bytes.
-    /// `Err`: each request failed as a whole, or one did, perhaps because of a Node.
+    /// The Nodes in batches for `lookup_instances` and `lookup_zones`: each of at most `max_batch`
+    /// Nodes and `max_request_bytes` bytes.
+    pub(crate) fn batches(
+        &self,
+        isolated: &IsolatedKeys,
+        nodes: Vec<Arc<Node>>,
+    ) -> Vec<Vec<Arc<Node>>> {
+        let batches = isolated.batches(nodes, self.max_batch());
+        self.fitting(batches, |node| self.view(node).encoded_len())
+    }
+
+    /// Asks about these Nodes, in one request. The answers are in the order of `nodes`. Each was
+    /// matched by name and UID, and checked against the contract's limits. A result that is
+    /// missing, duplicated or unset is that Node's `Fault`. `Err`: nothing is known of any Node.
     pub(crate) async fn lookup_instances(
         &self,
         nodes: &[&Node],
         facets: &[api::InstanceFacet],
         max_age: Duration,
-    ) -> Result<Vec<Result<api::Instance, CallError>>, CallError> {
-        let frame = api::LookupInstancesRequest {
+    ) -> Answers<api::Instance> {
+        let asked = names(nodes);
+        let request = api::LookupInstancesRequest {
             cluster: Some(self.cluster.clone()),
-            nodes: Vec::new(),
+            nodes: nodes.iter().map(|node| self.view(node)).collect(),
             facets: facets.iter().map(|facet| i32::from(*facet)).collect(),
             // A `max_age` beyond protobuf's range is left out.
             max_age: prost_types::Duration::try_from(max_age).ok(),
         };
-        let rpc = Rpc::new(
-            "LookupInstances",
-            &self.limiters.instances,
-            self.deadlines.lookup,
-        );
-        let frame_bytes = frame.encoded_len();
+        let limiter = &self.limiters.instances;
+        let rpc = Rpc::new("LookupInstances", limiter, self.deadlines.lookup);
         let prefixes = &self.info.provider_id_prefixes;
-        let ask = |nodes: Vec<api::NodeView>| -> BoxFuture<'_, Answers<api::Instance>> {
-            let asked = names(&nodes);
-            let request = api::LookupInstancesRequest {
-                nodes,
-                ..frame.clone()
-            };
-            Box::pin(
-                self.call_each(rpc, None, request, |link, request| async move {
-                    use api::lookup_instance_result::Outcome;
-                    let answer = client(link).lookup_instances(request).await?.into_inner();
-                    let items = answer.results.into_iter().map(|result| Named {
-                        name: result.node_name,
-                        uid: result.node_uid,
-                        outcome: result.outcome.map(|outcome| match outcome {
-                            Outcome::Failed(failure) => {
-                                Err(failures::trouble(rpc.name, Place::Item, failure))
-                            }
-                            Outcome::Found(instance) => {
-                                limits::check_instance(instance, Some(prefixes))
-                            }
-                        }),
-                    });
-                    self.matched(rpc, &NODES, &asked, answer.failed, items)
+        self.call_each(rpc, None, request, |link, request| async move {
+            use api::lookup_instance_result::Outcome;
+            let answer = client(link).lookup_instances(request).await?.into_inner();
+            let items = answer.results.into_iter().map(|result| Named {
+                name: result.node_name,
+                uid: result.node_uid,
+                outcome: result.outcome.map(|outcome| match outcome {
+                    Outcome::Failed(failure) => {
+                        Err(failures::trouble(rpc.name, Place::Item, failure))
+                    }
+                    Outcome::Found(instance) => limits::check_instance(instance, Some(prefixes)),
                 }),
-            )
-        };
-        self.lookup(nodes, frame_bytes, ask).await
+            });
+            self.matched(rpc, &NODES, &asked, answer.failed, items)
+        })
+        .await
     }
 
     /// The zones of these Nodes, as `lookup_instances`.
-    pub(crate) async fn lookup_zones(
-        &self,
-        nodes: &[&Node],
-    ) -> Result<Vec<Result<api::Zone, CallError>>, CallError> {
-        let frame = api::LookupZonesRequest {
+    pub(crate) async fn lookup_zones(&self, nodes: &[&Node]) -> Answers<api::Zone> {
+        let asked = names(nodes);
+        let request = api::LookupZonesRequest {
             cluster: Some(self.cluster.clone()),
-            nodes: Vec::new(),
+            nodes: nodes.iter().map(|node| self.view(node)).collect(),
         };
         let rpc = Rpc::new("LookupZones", &self.limiters.zones, self.deadlines.lookup);
-        let frame_bytes = frame.encoded_len();
-        let ask = |nodes: Vec<api::NodeView>| -> BoxFuture<'_, Answers<api::Zone>> {
-            let asked = names(&nodes);
-            let request = api::LookupZonesRequest {
-                nodes,
-                ..frame.clone()
-            };
-            Box::pin(
-                self.call_each(rpc, None, request, |link, request| async move {
-                    use api::lookup_zone_result::Outcome;
-                    let answer = ZoneServiceClient::with_origin(link, Link::origin())
-                        .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
-                        .lookup_zones(request)
-                        .await?
-                        .into_inner();
-                    let items = answer.results.into_iter().map(|result| Named {
-                        name: result.node_name,
-                        uid: result.node_uid,
-                        outcome: result.outcome.map(|outcome| match outcome {
-                            Outcome::Failed(failure) => {
-                                Err(failures::trouble(rpc.name, Place::Item, failure))
-                            }
-                            Outcome::Zone(zone) => limits::check_zone(zone),
-                        }),
-                    });
-                    self.matched(rpc, &NODES, &asked, answer.failed, items)
+        self.call_each(rpc, None, request, |link, request| async move {
+            use api::lookup_zone_result::Outcome;
+            let answer = ZoneServiceClient::with_origin(link, Link::origin())
+                .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
+                .lookup_zones(request)
+                .await?
+                .into_inner();
+            let items = answer.results.into_iter().map(|result| Named {
+                name: result.node_name,
+                uid: result.node_uid,
+                outcome: result.outcome.map(|outcome| match outcome {
+                    Outcome::Failed(failure) => {
+                        Err(failures::trouble(rpc.name, Place::Item, failure))
+                    }
+                    Outcome::Zone(zone) => limits::check_zone(zone),
                 }),
-            )
-        };
-        self.lookup(nodes, frame_bytes, ask).await
+            });
+            self.matched(rpc, &NODES, &asked, answer.failed, items)
+        })
+        .await
     }
 
     /// All instances. `Err` if the listing is not complete, or an instance breaks the contract.
@@ -158,30 +141,16 @@ impl Session {
         .await
     }
 
-    /// Sends the Nodes in requests that fit, and gives each Node its answer.
-    async fn lookup<'a, T>(
-        &'a self,
-        nodes: &[&Node],
-        frame_bytes: usize,
-        ask: impl Fn(Vec<api::NodeView>) -> BoxFuture<'a, Answers<T>>,
-    ) -> Answers<T> {
-        let views = nodes.iter();
-        let views = views.map(|node| node_view(node, &self.projections.nodes));
-        self.in_requests(
-            views.collect(),
-            frame_bytes,
-            self.max_batch(),
-            usize::MAX,
-            ask,
-        )
-        .await
+    fn view(&self, node: &Node) -> api::NodeView {
+        node_view(node, &self.projections.nodes)
     }
 }
 
 /// The names and UIDs of these Nodes.
-fn names(nodes: &[api::NodeView]) -> Vec<(String, String)> {
-    let names = nodes.iter();
-    names
-        .map(|node| (node.name.clone(), node.uid.clone()))
+fn names(nodes: &[&Node]) -> Vec<(String, String)> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let metadata = nodes.iter().map(|node| &node.metadata);
+    metadata
+        .map(|metadata| (text(&metadata.name), text(&metadata.uid)))
         .collect()
 }

@@ -2,12 +2,12 @@
 
 use api::route_service_client::RouteServiceClient;
 use cloud_provider_api::v1alpha1 as api;
-use futures::future::BoxFuture;
 use prost::Message;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits::{self, Named};
+use super::super::lookup::{IsolatedKeys, Item};
 use super::super::{CallError, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Answers, Items, Rpc};
@@ -78,32 +78,35 @@ impl Session {
         .await
     }
 
-    /// CreateRoutes. The answers are in the order of `routes`. Each is matched by its `route_key`,
-    /// which is unique in `routes`. A result that is missing, duplicated or unset is that route's
-    /// `Fault`.
-    ///
-    /// The routes are cut into requests of at most `max_route_batch` routes and `max_request_bytes`
-    /// bytes. `Err`: there was one request, it failed as a whole, and nothing is known of any
-    /// route.
+    /// The items in batches for `create_routes` and `delete_routes`: each of at most
+    /// `max_route_batch` routes and `max_request_bytes` bytes.
+    pub(crate) fn route_batches<I: Item>(
+        &self,
+        isolated: &IsolatedKeys<I::Key>,
+        items: Vec<I>,
+        route: impl Fn(&I) -> &api::Route,
+    ) -> Vec<Vec<I>> {
+        let batches = isolated.batches(items, self.max_route_batch());
+        self.fitting(batches, |item| route(item).encoded_len())
+    }
+
+    /// CreateRoutes, in one request. The answers are in the order of `routes`. Each is matched by
+    /// its `route_key`, which is unique in `routes`. A result that is missing, duplicated or unset
+    /// is that route's `Fault`. `Err`: nothing is known of any route.
     pub(crate) async fn create_routes(
         &self,
         fence: &Fence,
         routes: Vec<api::Route>,
-    ) -> Result<Vec<Result<(), CallError>>, CallError> {
-        let rpc = self.route_rpc("CreateRoutes");
-        self.write_routes(routes, |routes| {
-            let asked = keys(&routes);
-            let request = api::CreateRoutesRequest {
-                cluster: Some(self.cluster.clone()),
-                routes,
-            };
-            Box::pin(
-                self.call_each(rpc, Some(fence), request, |link, request| async move {
-                    let answer = client(link).create_routes(request).await?.into_inner();
-                    let items = named(rpc.name, answer.results);
-                    self.matched(rpc, &ROUTES, &asked, answer.failed, items)
-                }),
-            )
+    ) -> Answers<()> {
+        let (rpc, asked) = (self.route_rpc("CreateRoutes"), keys(&routes));
+        let request = api::CreateRoutesRequest {
+            cluster: Some(self.cluster.clone()),
+            routes,
+        };
+        self.call_each(rpc, Some(fence), request, |link, request| async move {
+            let answer = client(link).create_routes(request).await?.into_inner();
+            let items = named(rpc.name, answer.results);
+            self.matched(rpc, &ROUTES, &asked, answer.failed, items)
         })
         .await
     }
@@ -113,37 +116,18 @@ impl Session {
         &self,
         fence: &Fence,
         routes: Vec<api::Route>,
-    ) -> Result<Vec<Result<(), CallError>>, CallError> {
-        let rpc = self.route_rpc("DeleteRoutes");
-        self.write_routes(routes, |routes| {
-            let asked = keys(&routes);
-            let request = api::DeleteRoutesRequest {
-                cluster: Some(self.cluster.clone()),
-                routes,
-            };
-            Box::pin(
-                self.call_each(rpc, Some(fence), request, |link, request| async move {
-                    let answer = client(link).delete_routes(request).await?.into_inner();
-                    let items = named(rpc.name, answer.results);
-                    self.matched(rpc, &ROUTES, &asked, answer.failed, items)
-                }),
-            )
+    ) -> Answers<()> {
+        let (rpc, asked) = (self.route_rpc("DeleteRoutes"), keys(&routes));
+        let request = api::DeleteRoutesRequest {
+            cluster: Some(self.cluster.clone()),
+            routes,
+        };
+        self.call_each(rpc, Some(fence), request, |link, request| async move {
+            let answer = client(link).delete_routes(request).await?.into_inner();
+            let items = named(rpc.name, answer.results);
+            self.matched(rpc, &ROUTES, &asked, answer.failed, items)
         })
         .await
-    }
-
-    /// Sends the routes in requests that fit, and gives each route its answer.
-    async fn write_routes<'a>(
-        &'a self,
-        routes: Vec<api::Route>,
-        send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Answers<()>>,
-    ) -> Answers<()> {
-        let cluster = self.cluster.encoded_len();
-        // The field `cluster` of the request: its tag, its length, itself.
-        let frame = 1 + prost::length_delimiter_len(cluster) + cluster;
-        // If several requests fail, each route keeps the failure of its own.
-        self.in_requests(routes, frame, self.max_route_batch(), 1, send)
-            .await
     }
 }
 

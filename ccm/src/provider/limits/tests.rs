@@ -91,22 +91,23 @@ fn inst_4_a_failure_stays_with_its_node() {
 }
 
 #[test]
-fn batches_are_cut_by_count_and_bytes() {
-    let cut = |sizes: &[usize], count, bytes| {
-        let cut = cut_batches(sizes.iter().copied(), 10, count, bytes);
-        let large: Vec<_> = cut.too_large.iter().map(|(index, _)| *index).collect();
-        (cut.batches, large)
-    };
+fn batches_are_cut_by_bytes_in_their_order() {
+    let cut = |batches: Vec<Vec<usize>>, room| cut_batches(batches, room, |size| *size);
     // Each item takes three more bytes.
-    assert_eq!(cut(&[], 5, 100), (vec![], vec![]));
-    assert_eq!(cut(&[7; 5], 2, 1000), (vec![0..2, 2..4, 4..5], vec![]));
-    assert_eq!(cut(&[7; 5], 100, 30), (vec![0..2, 2..4, 4..5], vec![]));
-    assert_eq!(cut(&[7; 5], 0, 1000).0.len(), 5);
+    assert!(cut(vec![], 90).is_empty());
+    assert_eq!(cut(vec![vec![7; 5]], 1000), [vec![7; 5]]);
+    assert_eq!(cut(vec![vec![7; 5]], 20), [vec![7; 2], vec![7; 2], vec![7]]);
     assert_eq!(
-        cut(&[7, 90, 7, 7, 90], 100, 100),
-        (vec![0..1, 2..4], vec![1, 4])
+        cut(vec![vec![7, 7], vec![7; 3]], 1000),
+        [vec![7; 2], vec![7; 3]],
+        "batches are not joined"
     );
-    assert_eq!(cut(&[90, 7], 100, 5), (vec![], vec![0, 1]));
+    assert_eq!(
+        cut(vec![vec![7, 90, 7, 7, 90]], 90),
+        [vec![7], vec![90], vec![7, 7], vec![90]],
+        "what is too large is alone"
+    );
+    assert_eq!(cut(vec![vec![90, 7]], 0), [[90], [7]]);
 }
 
 #[test]
@@ -118,30 +119,26 @@ fn batches_encode_to_no_more_than_the_limit_and_miss_nobody() {
             ..Default::default()
         })
         .collect();
-    let frame = api::LookupInstancesRequest::default();
-    let cut = cut_batches(
-        nodes.iter().map(Message::encoded_len),
-        frame.encoded_len(),
-        100,
-        2000,
-    );
-    let mut seen = 0;
-    for batch in cut.batches {
-        assert_eq!(batch.start, seen);
-        seen = batch.end;
+    let mut seen = Vec::new();
+    for batch in cut_batches(vec![nodes.clone()], 2000, Message::encoded_len) {
         let request = api::LookupInstancesRequest {
-            nodes: nodes[batch].to_vec(),
-            ..frame.clone()
+            nodes: batch,
+            ..Default::default()
         };
         assert!(request.encoded_len() <= 2000);
+        seen.extend(request.nodes);
     }
-    assert_eq!(seen, 500);
+    assert_eq!(seen, nodes);
 }
 
 #[test]
 fn a_fault_of_size_names_the_limit() {
-    let cut = cut_batches([100_000], 0, 1, 65_536);
-    assert!(cut.too_large[0].1.message.contains("65536"));
+    let request = api::Instance {
+        provider_id: Some("x".repeat(100_000)),
+        ..Default::default()
+    };
+    let fault = check_request(&request, 65_536).unwrap_err();
+    assert!(fault.message.contains("65536"));
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::time::Duration;
 use api::ensure_load_balancer_response::Outcome;
 use api::list_instances_response::Part;
 use cloud_provider_api::v1alpha1 as api;
+use futures::StreamExt as _;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
+use super::super::lookup::{Called, IsolatedKeys, Lookup, answers};
 use super::super::testing::{InMemory, Running, maintained};
 use super::super::{CallErrorCode, Session};
 use super::fake::{Fake, all_run, failure};
@@ -60,20 +62,31 @@ async fn a_batch_is_cut_to_the_bytes_that_the_provider_takes_and_answered_in_ord
         node.metadata.labels = Some([("l".to_owned(), "x".repeat(2000))].into());
     }
     nodes[50].metadata.labels = Some([("l".to_owned(), "x".repeat(70_000))].into());
-    let results = lookup(&session, &nodes).await.unwrap();
-    assert_eq!(results.len(), 100);
-    for (n, result) in results.iter().enumerate() {
-        if n == 50 {
-            let trouble = result.as_ref().unwrap_err();
+    let nodes = nodes.into_iter().map(Arc::new).collect();
+    let batches = session.batches(&IsolatedKeys::default(), nodes);
+    let session = &*session;
+    let ask = |nodes: Vec<Arc<Node>>| async move {
+        let asked: Vec<Node> = nodes.iter().map(|node| (**node).clone()).collect();
+        let outcome = lookup(session, &asked).await;
+        (nodes, outcome) as Called<api::Instance>
+    };
+    let found: Vec<Vec<Lookup<api::Instance>>> = answers(batches, ask).collect().await;
+    let found: Vec<_> = found.into_iter().flatten().collect();
+    assert_eq!(found.len(), 100);
+    for lookup in &found {
+        let name = lookup.item.metadata.name.as_deref().unwrap();
+        if name == "n50" {
+            let trouble = lookup.answer.as_ref().unwrap_err();
             assert_eq!(trouble.code, CallErrorCode::Fault);
             assert!(trouble.message.contains("65536"));
         } else {
-            let id = result.as_ref().unwrap().provider_id.clone();
-            assert_eq!(id, Some(format!("mock://n{n}")));
+            let id = lookup.answer.as_ref().unwrap().provider_id.clone();
+            assert_eq!(id, Some(format!("mock://{name}")));
         }
     }
-    assert!(fake.called("LookupInstances") >= 4);
-    assert!(lookup(&session, &[]).await.unwrap().is_empty());
+    // Of about 2,060 bytes, 31 fit. The large one parts the others into 50 and 49.
+    assert_eq!(fake.called("LookupInstances"), 4);
+    assert!(lookup(session, &[]).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
