@@ -1,7 +1,8 @@
 //! The memory that all answers from one provider may take together while they are read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The most memory of all answers together, without the `EACH` bytes of each answer. The largest
 /// answer that is allowed fits when it is alone.
@@ -9,26 +10,30 @@ pub(super) const TOGETHER: u64 = 128 * 1024 * 1024;
 /// The memory that each answer may take in any case, so that large answers do not make a small one
 /// fail.
 const EACH: u64 = 128 * 1024;
-/// An answer takes the budget in pieces of this size, because it can have millions of items.
-const PIECE: u64 = EACH;
 
-/// The budget of one provider. Its connections share it, since a draining connection lives on
-/// beside the next one.
-#[derive(Clone, Debug, Default)]
-pub(in super::super) struct Budget(Arc<AtomicU64>);
+/// The budget of one provider: a permit for each byte. Its connections share it, since a draining
+/// connection lives on beside the next one.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Budget(Arc<Semaphore>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(TOGETHER as usize)))
+    }
+}
 
 impl Budget {
     /// An empty share, for an answer that begins.
     pub(super) fn share(&self) -> Share {
         Share {
-            taken: Arc::clone(&self.0),
-            held: 0,
+            budget: Arc::clone(&self.0),
+            held: None,
         }
     }
 
     #[cfg(test)]
     pub(in super::super) fn taken(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        TOGETHER - self.0.available_permits() as u64
     }
 }
 
@@ -37,40 +42,30 @@ impl Budget {
 /// No answer waits for a share: it fails if it gets none. So two answers cannot wait for each
 /// other.
 pub(super) struct Share {
-    taken: Arc<AtomicU64>,
-    held: u64,
+    budget: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
 }
 
 impl Share {
     /// Grows the share for an answer that takes `all` bytes in total. False if the other answers
     /// leave too little.
     pub(super) fn grow_to(&mut self, all: u64) -> bool {
-        let wanted = all.saturating_sub(EACH);
-        if wanted <= self.held {
-            return true;
+        let held = self.held.as_ref().map_or(0, |held| held.num_permits());
+        let more = all.saturating_sub(EACH).saturating_sub(held as u64);
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let Ok(more) = Arc::clone(&self.budget).try_acquire_many_owned(more) else {
+            return false;
+        };
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            None => self.held = Some(more),
         }
-        let more = wanted.next_multiple_of(PIECE) - self.held;
-        let fits = |taken: u64| Some(taken + more).filter(|sum| *sum <= TOGETHER);
-        let fitted = self
-            .taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .is_ok();
-        if fitted {
-            self.held += more;
-        }
-        fitted
+        true
     }
 
     /// Returns the memory.
     pub(super) fn release(&mut self) {
-        self.taken.fetch_sub(self.held, Ordering::Relaxed);
-        self.held = 0;
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.release();
+        self.held = None;
     }
 }
 
