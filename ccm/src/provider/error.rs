@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::call_log::CallId;
 use super::limits;
-use super::weigh::Refused;
+use super::weigh::{Refused, Wrong};
 use crate::planted::planted;
 use crate::queue::{PROBE, Requeue};
 
@@ -302,12 +302,12 @@ impl From<tonic::Status> for CallError {
     /// an answer, the answer breaks the contract. One exception: the answer is small enough alone,
     /// but not together with the other answers that are being read.
     fn from(status: tonic::Status) -> Self {
-        match caused_by::<Refused>(&status) {
-            Some(refused @ Refused::Together { .. }) => {
-                return Self::new(CallErrorCode::Unknown, refused.to_string());
-            }
-            Some(refused) => return Self::fault(refused.to_string()),
-            None => {}
+        if let Some(refused) = caused_by::<Refused>(&status) {
+            let code = match refused.wrong {
+                Wrong::Together => CallErrorCode::Unknown,
+                Wrong::Bytes(_) | Wrong::Decoded | Wrong::Malformed => CallErrorCode::Fault,
+            };
+            return Self::new(code, refused.to_string());
         }
         let code = if lost_connection(&status) {
             CallErrorCode::Disconnected

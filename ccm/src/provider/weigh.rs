@@ -1,5 +1,5 @@
-//! Weighs an answer: its bytes, and the memory that decoding them would take (CORE-11). The bytes
-//! are read as they arrive, before any decoding.
+//! Weighs an answer: its bytes, and the memory that decoding them would take (CORE-11). The length
+//! of a message counts as soon as it is known, and the content of a message before it is decoded.
 //!
 //! Two bytes on the wire may become a message of hundreds of bytes in memory, so a limit of bytes
 //! alone does not bound the memory.
@@ -7,10 +7,12 @@
 mod budget;
 mod shapes;
 
+use bytes::Bytes;
 use cloud_provider_api::v1alpha1 as api;
+use prost::encoding::decode_varint;
 
 use budget::{Share, TOGETHER};
-use shapes::{Field, SHAPES, Shape};
+use shapes::{SHAPES, Shape};
 
 pub(super) use budget::Budget;
 
@@ -20,76 +22,47 @@ const MOST_DECODED: u64 = 96 * 1024 * 1024;
 /// The memory that the allocator adds to a text or a list, rounded up.
 const ALLOCATION: u64 = 24;
 
+/// The bytes before each message: a flag, and the length.
+const HEAD: usize = 5;
+
 /// Why the ccm reads no more of an answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
-    /// It has too many bytes.
-    #[error("the answer has more than {most} bytes, which is the most that {rpc} may answer")]
-    Bytes { rpc: String, most: u64 },
-    /// It would take too much memory.
-    #[error(
-        "the answer of {rpc} would take more than {MOST_DECODED} bytes of memory: it has too many items"
-    )]
-    Decoded { rpc: String },
-    /// With the other answers that are being read, it would take too much memory. The answer may
-    /// keep to the contract, and can be read at another time.
-    #[error(
-        "the answer of {rpc} was not read: with the others that the provider sends at the same time it would take more than {TOGETHER} bytes of memory"
-    )]
-    Together { rpc: String },
-    /// It cannot be decoded.
-    #[error("the answer of {rpc} is no message of the contract")]
-    Malformed { rpc: String },
+#[error("{}", wrong.text(rpc))]
+pub(super) struct Refused {
+    pub(super) rpc: String,
+    pub(super) wrong: Wrong,
 }
 
-/// The variants of [`Refused`], without the RPC.
-#[derive(Clone, Copy)]
-enum Wrong {
-    /// The answer has more bytes than this.
+/// What is wrong with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// It has more bytes than this.
     Bytes(u64),
+    /// It would take too much memory.
     Decoded,
+    /// With the other answers that are being read, it would take too much memory. The answer may
+    /// keep to the contract, and can be read at another time.
     Together,
+    /// It cannot be decoded.
     Malformed,
 }
 
-/// A message that is being read. Its outer messages have levels of their own.
-struct Level {
-    shape: Option<&'static Shape>,
-    /// The message's end, counted from the start of its frame.
-    end: u64,
-    /// The fields that appeared before, as bits.
-    seen: u64,
-    /// The number of open groups. Groups are an old form of protobuf, which decoding skips.
-    groups: u32,
+impl Wrong {
+    fn text(self, rpc: &str) -> String {
+        match self {
+            Self::Bytes(most) => format!(
+                "the answer has more than {most} bytes, which is the most that {rpc} may answer"
+            ),
+            Self::Decoded => format!(
+                "the answer of {rpc} would take more than {MOST_DECODED} bytes of memory: it has too many items"
+            ),
+            Self::Together => format!(
+                "the answer of {rpc} was not read: with the others that the provider sends at the same time it would take more than {TOGETHER} bytes of memory"
+            ),
+            Self::Malformed => format!("the answer of {rpc} is no message of the contract"),
+        }
+    }
 }
-
-/// The kind of the next bytes.
-enum Next {
-    /// The header of a gRPC frame.
-    Head { bytes: [u8; 5], had: usize },
-    /// A number of up to ten bytes.
-    Number { of: Number, value: u64, had: u32 },
-    /// Bytes without anything to count.
-    Skip(u64),
-}
-
-/// The meaning of a number.
-#[derive(Clone, Copy)]
-enum Number {
-    Tag,
-    Value,
-    Length(u64),
-}
-
-const TAG: Next = Next::Number {
-    of: Number::Tag,
-    value: 0,
-    had: 0,
-};
-const HEAD: Next = Next::Head {
-    bytes: [0; 5],
-    had: 0,
-};
 
 /// The weight of one answer.
 pub(super) struct Weight {
@@ -102,9 +75,10 @@ pub(super) struct Weight {
     decoded: u64,
     /// The answer's share of the budget of all answers.
     share: Share,
-    levels: Vec<Level>,
-    at: u64,
-    next: Next,
+    /// The bytes of a message that is not complete.
+    held: Vec<u8>,
+    /// The head of that message was read.
+    begun: bool,
 }
 
 impl Weight {
@@ -120,9 +94,8 @@ impl Weight {
             bytes: 0,
             decoded: 0,
             share: budget.share(),
-            levels: Vec::new(),
-            at: 0,
-            next: HEAD,
+            held: Vec::new(),
+            begun: false,
         }
     }
 
@@ -132,57 +105,51 @@ impl Weight {
         self.decoded
     }
 
-    /// Adds the next bytes.
-    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), Refused> {
-        self.read(bytes).map_err(|wrong| {
-            let rpc = self.rpc.clone();
-            match wrong {
-                Wrong::Bytes(most) => Refused::Bytes { rpc, most },
-                Wrong::Decoded => Refused::Decoded { rpc },
-                Wrong::Together => Refused::Together { rpc },
-                Wrong::Malformed => Refused::Malformed { rpc },
-            }
-        })
+    /// Adds the next bytes. Returns the messages that are complete now, with their heads.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<Bytes, Refused> {
+        self.read(bytes).map_err(|wrong| self.refused(wrong))
     }
 
-    fn read(&mut self, mut bytes: &[u8]) -> Result<(), Wrong> {
-        while let Some((&byte, rest)) = bytes.split_first() {
-            match &mut self.next {
-                Next::Head { bytes: head, had } => {
-                    head[*had] = byte;
-                    *had += 1;
-                    bytes = rest;
-                    if *had == head.len() {
-                        let [_, length @ ..] = *head;
-                        self.begin(u64::from(u32::from_be_bytes(length)))?;
-                    }
-                }
-                Next::Skip(left) => {
-                    let skipped = (*left).min(bytes.len() as u64);
-                    *left -= skipped;
-                    self.at += skipped;
-                    bytes = &bytes[skipped as usize..];
-                    if *left == 0 {
-                        self.next = TAG;
-                    }
-                }
-                Next::Number { of, value, had } => {
-                    *value |= u64::from(byte & 0x7f).wrapping_shl(7 * *had);
-                    *had += 1;
-                    self.at += 1;
-                    bytes = rest;
-                    let (of, value) = (*of, *value);
-                    if byte < 0x80 {
-                        self.next = TAG;
-                        self.number(of, value)?;
-                    } else if *had == 10 {
-                        return Err(Wrong::Malformed);
-                    }
-                }
-            }
-            self.leave()?;
+    /// The answer ends here.
+    pub(super) fn end(&self) -> Result<(), Refused> {
+        if self.held.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        Err(self.refused(Wrong::Malformed))
+    }
+
+    fn refused(&self, wrong: Wrong) -> Refused {
+        let rpc = self.rpc.clone();
+        Refused { rpc, wrong }
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Result<Bytes, Wrong> {
+        let mut held = std::mem::take(&mut self.held);
+        held.extend_from_slice(bytes);
+        let mut complete = 0;
+        while let Some((head, _)) = held[complete..].split_first_chunk::<HEAD>() {
+            let [_, length @ ..] = *head;
+            let length = u32::from_be_bytes(length) as usize;
+            if !self.begun {
+                self.begin(length as u64)?;
+                self.begun = true;
+                held.reserve_exact(length);
+            }
+            let start = complete + HEAD;
+            let Some(message) = held.get(start..start + length) else {
+                break;
+            };
+            self.walk(self.root, message)?;
+            self.grow(length as u64)?;
+            self.begun = false;
+            complete = start + length;
+        }
+        if complete == 0 {
+            self.held = held;
+            return Ok(Bytes::new());
+        }
+        self.held = held.split_off(complete);
+        Ok(held.into())
     }
 
     /// A message of `length` bytes begins.
@@ -203,113 +170,54 @@ impl Weight {
         }
         // Once for the message, and once for its place in the list that the messages become.
         self.charge(2 * self.root.map_or(0, |shape| shape.size))?;
-        self.at = 0;
-        self.next = TAG;
-        self.enter(self.root, length)
+        self.grow(length)
     }
 
-    fn enter(&mut self, shape: Option<&'static Shape>, length: u64) -> Result<(), Wrong> {
-        let end = self.at + length;
-        if self.levels.last().is_some_and(|around| end > around.end) {
-            return Err(Wrong::Malformed);
-        }
-        self.levels.push(Level {
-            shape,
-            end,
-            seen: 0,
-            groups: 0,
-        });
-        Ok(())
-    }
-
-    /// Leaves the messages that end here.
-    fn leave(&mut self) -> Result<(), Wrong> {
-        while let Some(level) = self.levels.last() {
-            if self.at < level.end {
-                return Ok(());
-            }
-            let whole = matches!(
-                self.next,
-                Next::Number {
-                    of: Number::Tag,
-                    had: 0,
-                    ..
+    /// Charges what the fields of a message take. No message of the contract contains itself, so
+    /// the contract bounds the depth.
+    fn walk(&mut self, shape: Option<&'static Shape>, mut bytes: &[u8]) -> Result<(), Wrong> {
+        // The fields that appeared before, as bits, and the number of open groups. Groups are an
+        // old form of protobuf, which decoding skips.
+        let (mut seen, mut groups) = (0_u64, 0_u32);
+        while !bytes.is_empty() {
+            let tag = number(&mut bytes)?;
+            let (field, kind) = (tag >> 3, tag & 7);
+            let length = match kind {
+                _ if field == 0 => return Err(Wrong::Malformed),
+                0 => number(&mut bytes).map(|_| 0)?,
+                1 => 8,
+                2 => number(&mut bytes)?,
+                3 => {
+                    groups += 1;
+                    continue;
                 }
-            );
-            if self.at > level.end || !whole || level.groups > 0 {
-                return Err(Wrong::Malformed);
+                4 => {
+                    groups = groups.checked_sub(1).ok_or(Wrong::Malformed)?;
+                    continue;
+                }
+                5 => 4,
+                _ => return Err(Wrong::Malformed),
+            };
+            let content = usize::try_from(length).ok();
+            let content = content.and_then(|length| bytes.split_off(..length));
+            let content = content.ok_or(Wrong::Malformed)?;
+            let known = shape.filter(|_| groups == 0);
+            let Some((index, known)) = known.and_then(|shape| shape.field(field)) else {
+                continue;
+            };
+            let bit = 1_u64.checked_shl(index as u32).unwrap_or_default();
+            let first = seen & bit == 0;
+            seen |= bit;
+            self.charge(if first { known.first } else { known.further })?;
+            match known.message {
+                _ if kind != 2 => {}
+                Some(inner) => self.walk(Some(inner.get()), content)?,
+                None if content.is_empty() => {}
+                None => self.charge(ALLOCATION + length * known.per_byte)?,
             }
-            self.levels.pop();
-            if self.levels.is_empty() {
-                self.next = HEAD;
-            }
         }
-        Ok(())
-    }
-
-    fn number(&mut self, of: Number, value: u64) -> Result<(), Wrong> {
-        match of {
-            Number::Value => Ok(()),
-            Number::Tag => self.tag(value >> 3, value & 7),
-            Number::Length(field) => self.length(field, value),
-        }
-    }
-
-    fn tag(&mut self, field: u64, kind: u64) -> Result<(), Wrong> {
-        let Some(level) = self.levels.last_mut() else {
+        if groups > 0 {
             return Err(Wrong::Malformed);
-        };
-        let expect = |of| Next::Number {
-            of,
-            value: 0,
-            had: 0,
-        };
-        match kind {
-            _ if field == 0 => return Err(Wrong::Malformed),
-            0 => self.next = expect(Number::Value),
-            1 => self.next = Next::Skip(8),
-            2 => self.next = expect(Number::Length(field)),
-            3 => level.groups += 1,
-            4 => level.groups = level.groups.checked_sub(1).ok_or(Wrong::Malformed)?,
-            5 => self.next = Next::Skip(4),
-            _ => return Err(Wrong::Malformed),
-        }
-        if matches!(kind, 0 | 1 | 5) {
-            self.item(field)?;
-        }
-        Ok(())
-    }
-
-    /// One more value of a field: charges what its list or map takes for it.
-    fn item(&mut self, field: u64) -> Result<Option<&'static Field>, Wrong> {
-        let Some(level) = self.levels.last_mut().filter(|level| level.groups == 0) else {
-            return Ok(None);
-        };
-        let Some((index, known)) = level.shape.and_then(|shape| shape.field(field)) else {
-            return Ok(None);
-        };
-        let bit = 1_u64.checked_shl(index as u32).unwrap_or_default();
-        let first = level.seen & bit == 0;
-        level.seen |= bit;
-        self.charge(if first { known.first } else { known.further })?;
-        Ok(Some(known))
-    }
-
-    /// A field with a length: a text, a message, or packed numbers.
-    fn length(&mut self, field: u64, length: u64) -> Result<(), Wrong> {
-        let end = self.levels.last().map_or(0, |level| level.end);
-        if length > end.saturating_sub(self.at) {
-            return Err(Wrong::Malformed);
-        }
-        let known = self.item(field)?;
-        if let Some(inner) = known.and_then(|known| known.message) {
-            return self.enter(Some(inner.get()), length);
-        }
-        if let Some(known) = known.filter(|_| length > 0) {
-            self.charge(ALLOCATION + length * known.per_byte)?;
-        }
-        if length > 0 {
-            self.next = Next::Skip(length);
         }
         Ok(())
     }
@@ -319,12 +227,22 @@ impl Weight {
         if self.decoded > MOST_DECODED {
             return Err(Wrong::Decoded);
         }
-        // The bytes count too: they are kept until the message is complete.
-        if !self.share.grow_to(self.bytes + self.decoded) {
+        Ok(())
+    }
+
+    /// Takes the memory of the answer up to a message of `length` bytes from the budget. The bytes
+    /// of that message count twice, because its reader copies them before it decodes them.
+    fn grow(&mut self, length: u64) -> Result<(), Wrong> {
+        let bytes = self.bytes.max(2 * length);
+        if !self.share.grow_to(bytes + self.decoded) {
             return Err(Wrong::Together);
         }
         Ok(())
     }
+}
+
+fn number(bytes: &mut &[u8]) -> Result<u64, Wrong> {
+    decode_varint(bytes).map_err(|_| Wrong::Malformed)
 }
 
 #[cfg(test)]

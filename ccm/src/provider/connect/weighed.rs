@@ -4,20 +4,31 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use hyper::body::Incoming;
 
 use super::super::weigh::Weight;
 
-/// Ends with an error if [`Weight`] refuses the answer. Nothing after that is read.
+/// The most bytes of a message that the reader gets at once. If it got all, it would make room for
+/// the message twice.
+const PIECE: usize = 16 * 1024;
+
+/// Yields each message when it is complete and was weighed. Ends with an error if [`Weight`]
+/// refuses the answer. Nothing after that is read.
 pub(in super::super) struct Weighed {
     body: Incoming,
     weight: Weight,
+    /// Weighed messages that the reader has not got yet.
+    ready: Bytes,
 }
 
 impl Weighed {
     pub(super) fn new(body: Incoming, weight: Weight) -> Self {
-        Self { body, weight }
+        Self {
+            body,
+            weight,
+            ready: Bytes::new(),
+        }
     }
 }
 
@@ -29,18 +40,17 @@ impl Body for Weighed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()?;
-        if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
-            self.weight.add(data)?;
+        while self.ready.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()?;
+            let Some(data) = frame.as_ref().and_then(Frame::data_ref) else {
+                // The end or the trailers.
+                self.weight.end()?;
+                return Poll::Ready(frame.map(Ok));
+            };
+            self.ready = self.weight.add(data)?;
         }
-        Poll::Ready(frame.map(Ok))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let piece = PIECE.min(self.ready.len());
+        let piece = self.ready.split_to(piece);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }

@@ -214,3 +214,24 @@ impl<'a> Described<'a> {
 fn is_list(field: &FieldDescriptorProto) -> bool {
     field.label() == Label::Repeated
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m14_no_message_of_the_contract_contains_itself() {
+        fn visit(message: Inner, around: &mut Vec<usize>) {
+            assert!(!around.contains(&message.0), "{around:?}");
+            around.push(message.0);
+            let fields = message.get().fields.iter();
+            for inner in fields.filter_map(|(_, field)| field.message) {
+                visit(inner, around);
+            }
+            around.pop();
+        }
+        for answer in SHAPES.answers.values() {
+            visit(*answer, &mut Vec::new());
+        }
+    }
+}

@@ -73,11 +73,29 @@ fn it_weighs_the_same_however_the_bytes_arrive() {
     assert!(whole as usize > 300 * size_of::<api::LookupInstanceResult>());
     for size in [1, 2, 7, 64] {
         let mut weight = Weight::of(LOOKUP, &Budget::default());
-        for piece in bytes.chunks(size) {
-            weight.add(piece).unwrap();
-        }
+        let pieces = bytes.chunks(size).map(|piece| weight.add(piece).unwrap());
+        let handed_on = pieces.collect::<Vec<_>>().concat();
+        assert_eq!(handed_on, bytes, "pieces of {size}");
         assert_eq!(weight.decoded, whole, "pieces of {size}");
     }
+}
+
+#[test]
+fn m14_a_message_is_handed_on_when_it_is_complete_and_refused_when_its_length_is_known() {
+    let message = frame(&answer().encode_to_vec());
+    let (first, rest) = message.split_at(7);
+    let mut weight = Weight::of(LOOKUP, &Budget::default());
+    assert_eq!(weight.add(first), Ok(Bytes::new()));
+    assert_eq!(weight.end().unwrap_err().wrong, Wrong::Malformed, "cut");
+    assert_eq!(
+        weight.add(&[rest, first].concat()),
+        Ok(message.clone().into())
+    );
+    assert!(weight.end().is_err());
+    assert_eq!(weight.add(rest), Ok(message.clone().into()));
+    assert_eq!(weight.end(), Ok(()));
+    let large = Weight::of(LOOKUP, &Budget::default()).add(&[0, 1, 0, 0, 1]);
+    assert_eq!(large.unwrap_err().wrong, Wrong::Bytes(16 * 1024 * 1024));
 }
 
 #[test]
@@ -85,7 +103,8 @@ fn empty_items_are_refused_before_they_are_decoded() {
     let items = frame(&[0x12, 0x00].repeat(7 * KIB * KIB));
     let refused = weigh(LOOKUP, &items).unwrap_err();
     let rpc = "LookupInstances".to_owned();
-    assert_eq!(refused, Refused::Decoded { rpc });
+    let wrong = Wrong::Decoded;
+    assert_eq!(refused, Refused { rpc, wrong });
     // A listing that contains only empty messages.
     assert!(weigh(LIST, &frame(&[]).repeat(2 * KIB * KIB)).is_err());
 }
@@ -94,10 +113,9 @@ fn empty_items_are_refused_before_they_are_decoded() {
 fn each_rpc_has_its_own_most_of_bytes() {
     let probe = |length| weigh(PROBE, &frame(&unknown(length)));
     probe(64 * KIB - 10).unwrap();
-    let Refused::Bytes { rpc, most } = probe(64 * KIB).unwrap_err() else {
-        panic!("it has too many bytes");
-    };
-    assert_eq!((rpc.as_str(), most), ("Probe", 65_536));
+    let refused = probe(64 * KIB).unwrap_err();
+    assert_eq!(refused.rpc, "Probe");
+    assert_eq!(refused.wrong, Wrong::Bytes(65_536));
     // Both a whole listing and each of its messages are limited. In a watch only each message is.
     let part = frame(&unknown(15 * KIB * KIB));
     weigh(LIST, &part.repeat(2)).unwrap();
@@ -121,7 +139,7 @@ fn what_is_no_message_is_refused_and_nothing_panics() {
         &[0x08],
     ] {
         let refused = weigh(LOOKUP, &frame(wrong)).unwrap_err();
-        assert!(matches!(refused, Refused::Malformed { .. }), "{wrong:?}");
+        assert_eq!(refused.wrong, Wrong::Malformed, "{wrong:?}");
     }
     // An unknown group is skipped.
     weigh(LOOKUP, &frame(&[0x7b, 0x12, 0x00, 0x7c])).unwrap();
