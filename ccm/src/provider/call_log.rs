@@ -84,17 +84,7 @@ impl CallLog {
         took: Duration,
     ) {
         self.note_credentials(rpc, call_id, reported);
-        let outcome = reported.map_or("ok", |trouble| trouble.code.label());
-        self.metrics.observe(&self.provider, rpc, outcome, took);
-        tracing::debug!(
-            provider = %self.provider,
-            rpc,
-            call_id,
-            took_ms = millis(took),
-            outcome,
-            error = reported.map(|trouble| trouble.message.as_str()),
-            "called the provider"
-        );
+        show(&self.metrics, &self.provider, rpc, call_id, reported, took);
     }
 
     /// Remembers for each RPC whether it got a refusal of the credentials, and logs each change
@@ -131,4 +121,26 @@ impl CallLog {
             "the cloud refuses the provider's credentials ({rpc}): {message}"
         ))
     }
+}
+
+/// Shows a finished call in the metrics and in the log. `reported` as for [`CallLog::record`].
+pub(super) fn show(
+    metrics: &Metrics,
+    provider: &str,
+    rpc: &'static str,
+    call_id: &str,
+    reported: Option<&CallError>,
+    took: Duration,
+) {
+    let outcome = reported.map_or("ok", |trouble| trouble.code.label());
+    metrics.observe(provider, rpc, outcome, took);
+    tracing::debug!(
+        %provider,
+        rpc,
+        call_id,
+        took_ms = millis(took),
+        outcome,
+        error = reported.map(|trouble| trouble.message.as_str()),
+        "called the provider"
+    );
 }

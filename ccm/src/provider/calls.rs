@@ -18,7 +18,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tonic::Request;
 
 use super::call_log::CallId;
@@ -296,18 +296,11 @@ impl Session {
         F: Future<Output = Result<Answered<T>, CallError>>,
     {
         let (link, request) = (self.link.for_call(call_id), timed(message, rpc.deadline));
-        let sent = tokio::time::timeout(rpc.deadline, send(link, request));
-        let result = tokio::select! {
-            // An answer that arrives together with the end of the connection counts.
-            biased;
-            result = sent => result.unwrap_or_else(|_| {
-                Err(CallError::new(
-                    CallErrorCode::Deadline,
-                    format!("{} was not answered within {} s", rpc.name, rpc.deadline.as_secs()),
-                ))
-            }),
-            () = self.ended() => Err(gone()),
+        let ended = async {
+            self.ended().await;
+            gone()
         };
+        let result = within(rpc.name, rpc.deadline, ended, send(link, request)).await;
         result.map_err(|trouble| match trouble.code {
             CallErrorCode::Unknown if self.is_over() => CallError {
                 code: CallErrorCode::Disconnected,
@@ -380,6 +373,25 @@ fn reported<T>(
         )))
     };
     of_all.cloned().or_else(stray)
+}
+
+/// Waits for the answer of a call, its deadline or the end of its connection.
+pub(super) async fn within<T>(
+    rpc: &str,
+    deadline: Duration,
+    ended: impl Future<Output = CallError>,
+    call: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    tokio::select! {
+        // An answer that arrives together with the end of the connection counts.
+        biased;
+        result = timeout(deadline, call) => result.unwrap_or_else(|_| {
+            let seconds = deadline.as_secs();
+            let late = format!("{rpc} was not answered within {seconds} s");
+            Err(CallError::new(CallErrorCode::Deadline, late))
+        }),
+        trouble = ended => Err(trouble),
+    }
 }
 
 /// The provider's deadline is longer than the ccm's own by this (CORE-9), so the ccm ends a call

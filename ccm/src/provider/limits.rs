@@ -1,4 +1,4 @@
-//! Requests within the limits of count and bytes, and answers that keep to the contract. Pure.
+//! Requests within the limit of bytes, and answers that keep to the contract. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

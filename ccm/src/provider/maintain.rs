@@ -8,7 +8,7 @@ mod changes;
 mod lead;
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use api::provider_service_client::ProviderServiceClient;
@@ -19,8 +19,8 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::call_log::{CallId, CallIds};
-use super::calls::timed;
+use super::call_log::{self, CallIds};
+use super::calls::{timed, within};
 use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits;
@@ -243,43 +243,32 @@ impl Keeper {
             controller_version: CONTROLLER_VERSION.to_owned(),
             contract_minor: api::CONTRACT_MINOR,
         };
-        let call_id = self.ids.next();
-        let mut client = client(&connection.link.for_call(&call_id));
-        let mut unserved = false;
-        let call = async {
-            let answer = client
-                .get_provider_info(timed(request, INFO_DEADLINE))
-                .await;
-            unserved =
-                matches!(&answer, Err(status) if status.code() == tonic::Code::Unimplemented);
+        // Why the ccm cannot work with this process.
+        let refused = &OnceLock::new();
+        let send = |mut client: ProviderServiceClient<Link>| async move {
+            let request = timed(request, INFO_DEADLINE);
+            let answer = client.get_provider_info(request).await;
+            if matches!(&answer, Err(status) if status.code() == tonic::Code::Unimplemented) {
+                let _ = refused.set("the process on the socket does not serve cloudprovider.v1alpha1.ProviderService: it speaks another major version of the contract, or is not a provider; this ccm speaks v1alpha1".to_owned());
+            }
             answer
         };
-        let answer = self
-            .own_call(
-                "GetProviderInfo",
-                &call_id,
-                INFO_DEADLINE,
-                &connection.link,
-                call,
-                |info| check_info(info).is_err().then_some(CallErrorCode::Fault),
-            )
-            .await;
-        let info = match answer {
-            Ok(info) => info,
-            Err(_) if unserved => {
-                let why = "the process on the socket does not serve cloudprovider.v1alpha1.ProviderService: it speaks another major version of the contract, or is not a provider; this ccm speaks v1alpha1";
-                return Err(Setback::Refused(connection, why.to_owned()));
-            }
-            Err(trouble) => {
-                return Err(Setback::Unclear(format!(
-                    "GetProviderInfo failed: {trouble}"
-                )));
+        let read = |info| match check_info(&info) {
+            Ok(()) => Ok(info),
+            Err(why) => {
+                let _ = refused.set(why.clone());
+                Err(CallError::fault(why))
             }
         };
-        if let Err(why) = check_info(&info) {
-            return Err(Setback::Refused(connection, why));
+        let link = &connection.link;
+        let answer = self.own_call("GetProviderInfo", INFO_DEADLINE, link, send, read);
+        match answer.await {
+            Ok(info) => Ok((connection, Arc::new(info))),
+            Err(trouble) => Err(match refused.get() {
+                Some(why) => Setback::Refused(connection, why.clone()),
+                None => Setback::Unclear(format!("GetProviderInfo failed: {trouble}")),
+            }),
         }
-        Ok((connection, Arc::new(info)))
     }
 
     /// Works with a connection until it is over. Returns the reason.
@@ -311,18 +300,23 @@ impl Keeper {
         let mut missed = 0;
         loop {
             let started = Instant::now();
-            let call_id = self.ids.next();
-            let mut client = client(&link.for_call(&call_id));
-            let answer = self
-                .own_call(
-                    "Probe",
-                    &call_id,
-                    PROBE_DEADLINE,
-                    link,
-                    client.probe(timed(api::ProbeRequest {}, PROBE_DEADLINE)),
-                    |answer| (answer.boot_id != info.boot_id).then_some(CallErrorCode::Fault),
-                )
-                .await;
+            let mut is_other = false;
+            let send = |mut client: ProviderServiceClient<Link>| async move {
+                let request = timed(api::ProbeRequest {}, PROBE_DEADLINE);
+                client.probe(request).await
+            };
+            let read = |answer: api::ProbeResponse| {
+                is_other = answer.boot_id != info.boot_id;
+                if is_other {
+                    return Err(CallError::fault("the boot_id is another one"));
+                }
+                Ok(answer)
+            };
+            let answer = self.own_call("Probe", PROBE_DEADLINE, link, send, read);
+            let answer = answer.await;
+            if is_other {
+                return "another process of the provider answers (its boot_id changed)".to_owned();
+            }
             let answer = match answer {
                 Ok(answer) => answer,
                 Err(trouble) => {
@@ -332,15 +326,12 @@ impl Keeper {
                             "{missed} Probes in a row failed, the last with: {trouble}"
                         );
                     }
-                    tracing::warn!(provider = %self.name, %call_id, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "Probe failed; one more failure closes the connection");
+                    tracing::warn!(provider = %self.name, call_id = trouble.call_id(), error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "Probe failed; one more failure closes the connection");
                     sleep(PROBE_AGAIN).await;
                     continue;
                 }
             };
             missed = 0;
-            if answer.boot_id != info.boot_id {
-                return "another process of the provider answers (its boot_id changed)".to_owned();
-            }
             self.probed(&answer);
             let next = started + self.with.probe_period;
             tokio::time::sleep_until(next).await;
@@ -376,43 +367,32 @@ impl Keeper {
     }
 
     /// A call of `maintain` itself. It needs no call limiter, and the end of a session does not cut
-    /// it. `fault` returns the code that the metrics count for an answer that carries a failure or
-    /// breaks the contract.
-    async fn own_call<T>(
+    /// it. `read` returns the content of the answer, or the failure that counts as that of the
+    /// call.
+    async fn own_call<A, T, F>(
         &self,
         rpc: &'static str,
-        call_id: &CallId,
         deadline: Duration,
         link: &Link,
-        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-        fault: impl Fn(&T) -> Option<CallErrorCode>,
-    ) -> Result<T, CallError> {
-        let started = Instant::now();
-        let result = tokio::select! {
-            biased;
-            result = timeout(deadline, call) => match result {
-                Ok(Ok(answer)) => Ok(answer.into_inner()),
-                Ok(Err(status)) => Err(status.into()),
-                Err(_) => Err(CallError::new(
-                    CallErrorCode::Deadline,
-                    format!("{rpc} was not answered within {} s", deadline.as_secs()),
-                )),
-            },
-            () = link.ended() => Err(CallError::new(
-                CallErrorCode::Disconnected,
-                "the connection to the provider is gone",
-            )),
+        send: impl FnOnce(ProviderServiceClient<Link>) -> F,
+        read: impl FnOnce(A) -> Result<T, CallError>,
+    ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
+    {
+        let (started, call_id) = (Instant::now(), self.ids.next());
+        let sent = send(client(&link.for_call(&call_id)));
+        let ended = async {
+            link.ended().await;
+            let why = "the connection to the provider is gone";
+            CallError::new(CallErrorCode::Disconnected, why)
         };
-        let result = result.map_err(|trouble: CallError| trouble.of_call(rpc, call_id));
-        let outcome = match &result {
-            Ok(answer) => fault(answer).map_or("ok", CallErrorCode::label),
-            Err(trouble) => trouble.code.label(),
-        };
-        self.with
-            .metrics
-            .observe(&self.name, rpc, outcome, started.elapsed());
-        tracing::debug!(provider = %self.name, rpc, %call_id, took_ms = millis(started.elapsed()), outcome, "called the provider");
-        result
+        let call = async { Ok(sent.await?.into_inner()) };
+        let result = within(rpc, deadline, ended, call).await.and_then(read);
+        let (metrics, reported) = (&self.with.metrics, result.as_ref().err());
+        let took = started.elapsed();
+        call_log::show(metrics, &self.name, rpc, &call_id, reported, took);
+        result.map_err(|trouble| trouble.of_call(rpc, &call_id))
     }
 
     /// Publishes that there is no connection, and why.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::provider_service_client::ProviderServiceClient;
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -14,7 +15,7 @@ use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{CallError, Retry, Session};
-use super::{Keeper, client};
+use super::Keeper;
 use crate::core::{Backoff, changed, millis};
 use crate::ownership::{Clash, Ownership};
 use crate::planted::planted;
@@ -200,27 +201,18 @@ impl Keeper {
         link: &Link,
         request: &api::InitializeRequest,
     ) -> Result<api::Initialized, CallError> {
-        let call_id = self.ids.next();
-        let mut client = client(&link.for_call(&call_id));
-        let call = client.initialize(timed(request.clone(), INITIALIZE_DEADLINE));
-        let answer = self
-            .own_call(
-                "Initialize",
-                &call_id,
-                INITIALIZE_DEADLINE,
-                link,
-                call,
-                |answer| {
-                    initialized(answer.clone())
-                        .err()
-                        .map(|trouble| trouble.code)
-                },
-            )
-            .await?;
-        if answer.outcome.is_some() {
-            self.answered();
-        }
-        initialized(answer).map_err(|trouble| trouble.of_call("Initialize", &call_id))
+        let send = |mut client: ProviderServiceClient<Link>| async move {
+            let request = timed(request.clone(), INITIALIZE_DEADLINE);
+            client.initialize(request).await
+        };
+        let read = |answer: api::InitializeResponse| {
+            if answer.outcome.is_some() {
+                self.answered();
+            }
+            initialized(answer)
+        };
+        self.own_call("Initialize", INITIALIZE_DEADLINE, link, send, read)
+            .await
     }
 
     fn answered(&self) {
