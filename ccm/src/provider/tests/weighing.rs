@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cloud_provider_api::v1alpha1 as api;
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use prost::Message as _;
@@ -84,6 +85,38 @@ async fn play() {
 #[test]
 fn m14_large_answers_at_once_take_what_one_may_and_small_ones_are_read() {
     let measured = allocation_counter::measure(|| runtime().block_on(play()));
+    let peak = measured.bytes_max / MIB;
+    assert!(peak < 160, "{peak} MiB");
+}
+
+/// The largest answers, which take no memory but that of their bytes.
+async fn play_bytes() {
+    let field = usize::try_from(16 * MIB - 8).unwrap();
+    let mut message = vec![0xfa, 0x7f];
+    prost::encoding::encode_varint(field as u64, &mut message);
+    message.resize(message.len() + field, 0);
+    let body = Bytes::from(frame(&message));
+    drop(message);
+    let (ours, theirs) = duplex(64 * 1024);
+    let tasks = Tasks::default();
+    serve(&tasks, theirs, move |_| (body.clone(), ready(())));
+    let budget = Budget::default();
+    let connection = Connection::over(Box::new(ours), budget.clone());
+    let connection = connection.await.unwrap();
+    let session = session(&connection.link);
+    let node = node("node-1");
+    let nodes: [&Node; 1] = [&node];
+    let calls = (0..CALLS).map(|_| session.lookup_instances(&nodes, &[], Duration::ZERO));
+    let (read, refused): (Vec<_>, Vec<_>) =
+        join_all(calls).await.into_iter().partition(Result::is_ok);
+    // Each of them is held twice for a moment.
+    assert_eq!((read.len(), refused.len()), (4, 4), "{refused:?}");
+    assert_eq!(budget.taken(), 0, "it went back");
+}
+
+#[test]
+fn m14_bytes_that_are_held_twice_count_twice() {
+    let measured = allocation_counter::measure(|| runtime().block_on(play_bytes()));
     let peak = measured.bytes_max / MIB;
     assert!(peak < 160, "{peak} MiB");
 }
