@@ -12,6 +12,7 @@ pub(crate) use balancers::BalancerAnswer;
 pub(crate) use balancers::Parts;
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -300,7 +301,9 @@ impl Session {
             self.ended().await;
             gone()
         };
-        let result = within(rpc.name, rpc.deadline, ended, send(link, request)).await;
+        // `within` would hold the call itself twice, and it is large.
+        let call = pin!(send(link, request));
+        let result = within(rpc.name, rpc.deadline, ended, call).await;
         result.map_err(|trouble| match trouble.code {
             CallErrorCode::Unknown if self.is_over() => CallError {
                 code: CallErrorCode::Disconnected,

@@ -103,12 +103,11 @@ pub(crate) fn cut_batches<I>(
             let bytes = bytes(&item);
             // A field of the request: its tag (up to two bytes), its length, itself.
             let bytes = 2 + prost::length_delimiter_len(bytes) + bytes;
-            match cut.last_mut().filter(|_| bytes <= left) {
-                Some(last) => last.push(item),
-                None => {
-                    cut.push(vec![item]);
-                    left = room;
-                }
+            if let Some(last) = cut.last_mut().filter(|_| bytes <= left) {
+                last.push(item);
+            } else {
+                cut.push(vec![item]);
+                left = room;
             }
             left = left.saturating_sub(bytes);
         }
@@ -143,11 +142,11 @@ pub(crate) fn match_results<T>(
     answer: impl IntoIterator<Item = Named<T>>,
 ) -> Matched<T> {
     let fault = |text: String| Err(CallError::fault(text));
-    let mut found: BTreeMap<&str, (&str, Option<Result<T, CallError>>)> = BTreeMap::new();
+    let mut found = BTreeMap::new();
     for (name, uid) in asked {
         let twice = found.contains_key(name.as_str());
         let result = twice.then(|| fault(format!("{what} {name:?} was asked about twice")));
-        found.insert(name, (uid, result));
+        found.insert(name.as_str(), (uid.as_str(), result));
     }
     let mut strays = Vec::new();
     for item in answer {

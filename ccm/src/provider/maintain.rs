@@ -8,6 +8,7 @@ mod changes;
 mod lead;
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -381,13 +382,13 @@ impl Keeper {
         F: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
     {
         let (started, call_id) = (Instant::now(), self.ids.next());
-        let sent = send(client(&link.for_call(&call_id)));
+        let client = client(&link.for_call(&call_id));
         let ended = async {
             link.ended().await;
             let why = "the connection to the provider is gone";
             CallError::new(CallErrorCode::Disconnected, why)
         };
-        let call = async { Ok(sent.await?.into_inner()) };
+        let call = pin!(async { Ok(send(client).await?.into_inner()) });
         let result = within(rpc, deadline, ended, call).await.and_then(read);
         let (metrics, reported) = (&self.with.metrics, result.as_ref().err());
         let took = started.elapsed();

@@ -50,7 +50,8 @@ impl Share {
     /// Grows the share for an answer that takes `all` bytes in total. False if the other answers
     /// leave too little.
     pub(super) fn grow_to(&mut self, all: u64) -> bool {
-        let held = self.held.as_ref().map_or(0, |held| held.num_permits());
+        let held = self.held.as_ref();
+        let held = held.map_or(0, OwnedSemaphorePermit::num_permits);
         let more = all.saturating_sub(EACH).saturating_sub(held as u64);
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.budget).try_acquire_many_owned(more) else {
