@@ -71,8 +71,9 @@ func (p *places) overrunning() (method string, since time.Time, many int) {
 	return method, since, len(p.overruns)
 }
 
-// ask runs methods of the cloud in one of the places, and waits for them within the call's time, as sdk.Attempt does. It calls ended when they have
-// really ended, or when the time is over and no place became free.
+// ask runs methods of the cloud in one of the places, and waits for them within the call's time,
+// as sdk.Attempt does. It calls ended when they have really ended, or when the call is over before
+// they begin.
 func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method string, within sdk.Budget, ended func(), work func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
 	if ended == nil {

@@ -127,7 +127,7 @@ func (o *owned) LoadBalancerOwnership(context.Context, string, *v1.Service) (con
 
 func (o *owned) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return o, true }
 
-// The rows of LB-24 for Update and Delete without a handle, for a cloud with OwnerChecker.
+// Rows of LB-24 for Update and Delete without a handle, for a cloud with OwnerChecker.
 func TestOwnersAreTreatedAsTheTableSays(t *testing.T) {
 	const (
 		done     = "done"
@@ -251,7 +251,8 @@ func TestAnInitializeWhoseCallerIsGoneChangesNothing(t *testing.T) {
 	code(t, failed, contract.FailureCode_FAILURE_CODE_NOT_INITIALIZED)
 }
 
-// CORE-4: the bridge replaces invalid UTF-8 in annotations, port errors, volume labels and messages, because gRPC would not send the answer.
+// CORE-4: the bridge replaces invalid UTF-8 in annotations, port errors and volume labels, because
+// gRPC would not send the answer.
 func TestATextOfTheCloudThatIsNoUTF8IsMadeReadable(t *testing.T) {
 	bad := "a\xffb"
 	cloud := &scripted{

@@ -62,7 +62,7 @@ func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupIn
 	return &contract.LookupInstancesResponse{Results: results}, nil
 }
 
-// fanOut runs one goroutine for each item of a batch and waits for all. The places limit how many of them call the cloud at once.
+// fanOut runs one goroutine for each item of a batch and waits for all.
 func fanOut(many int, work func(index int)) {
 	var all sync.WaitGroup
 	for index := range many {

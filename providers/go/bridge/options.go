@@ -65,13 +65,14 @@ type Options struct {
 	// ConcurrentCalls is how many methods of the cloud may run at once; 16 if zero. It is a separate limit for instances and zones, for routes, and for
 	// the rest except load balancers.
 	ConcurrentCalls int
-	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once; 1 if zero, as upstream's --concurrent-service-syncs. Many clouds
-	// have never had two such calls at once.
+	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once, not counting
+	// GetLoadBalancerName; 1 if zero, as upstream's --concurrent-service-syncs. Many clouds have never
+	// had two such calls at once.
 	ConcurrentServices int
 	// Deadlines asks for longer deadlines, for a cloud whose methods wait for the cloud longer than 70 % of the default ones. Zero leaves a default. The
 	// controller's cap is 15 min by default.
 	Deadlines DeadlineHints
-	// MaxBatch is the most Nodes or routes that one call takes.
+	// MaxBatch is the most Nodes or routes that one call takes; 100 if zero.
 	MaxBatch uint32
 	// AllowUntagged ends the warning about a cloud whose HasClusterID is false.
 	AllowUntagged bool

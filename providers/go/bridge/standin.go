@@ -402,7 +402,8 @@ func (s *standIn) openFor(service *v1.Service) (taken func() map[string]*string)
 	}
 }
 
-// annotate stores the annotations that a cloud writes to a Service, for the answer of the call that is open for it.
+// annotate stores the annotations that a cloud writes to a Service, for the answers of the calls
+// that are open for it.
 func (s *standIn) annotate(key string, changes map[string]*string) (*v1.Service, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -440,7 +441,6 @@ func (s *standIn) keepEvent(service *v1.ObjectReference, event *contract.Event) 
 	return true
 }
 
-// takeEvents returns, and removes, the waiting events about a Service.
 func (s *standIn) takeEvents(service types.UID) []*contract.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -461,7 +461,6 @@ func (s *standIn) keepWritten(service types.UID, changes map[string]*string) {
 	maps.Copy(waiting.what, changes)
 }
 
-// takeWritten returns, and removes, the waiting annotations of a Service.
 func (s *standIn) takeWritten(service types.UID) map[string]*string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

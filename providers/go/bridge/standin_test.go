@@ -157,7 +157,7 @@ func TestTheStandInForgetsOnlyNodesThatManyCallsHaveNotNamed(t *testing.T) {
 			s.knowNodes(nodes)
 		}
 	}
-	// A frequency of more than two hours.
+	// With a long --node-status-update-frequency a call names the Node again after 49 hours.
 	hours(47, often)
 	s.pass(2 * time.Hour)
 	s.knowNodes(seldom)

@@ -310,7 +310,8 @@ func (c *clientBuilder) Client(name string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c.ConfigOrDie(name))
 }
 
-// ClientOrDie panics if it cannot make the client. The bridge catches the panic. Upstream's ClientOrDie ends the process.
+// ClientOrDie panics if it cannot make the client. The bridge catches the panic, except in a
+// goroutine of the cloud. Upstream's ClientOrDie ends the process.
 func (c *clientBuilder) ClientOrDie(name string) kubernetes.Interface {
 	client, err := c.Client(name)
 	if err != nil {

@@ -134,7 +134,8 @@ func TestAnUnmarkedLoadBalancerIsAdoptedOnlyWhereThatIsGranted(t *testing.T) {
 	h.equal(h.loadBalancers()[0].Owner.UID, "uid-1")
 }
 
-// LB-24: the search goes by the name first, and another owner's load balancer with the name comes last.
+// LB-24: the native name comes before an address, and another owner's load balancer with the name
+// comes last.
 func TestTheNativeNameComesBeforeAnAddressOfTheStatus(t *testing.T) {
 	h := serveInitialized(t)
 	lb := func(handle, name, address string) map[string]any {

@@ -72,7 +72,7 @@ func TestHintsTellWhatOthersChangedAndUnknownTokensAreAResync(t *testing.T) {
 	second, err := unknown.Recv()
 	h.check(err)
 	h.equal(second.GetInstance().NodeName, "d")
-	// A stream begins with a bookmark (PROV-21).
+	// A stream from a known token begins with a bookmark (PROV-21).
 	resumed := watch(first.ResumeToken)
 	bookmark, err := resumed.Recv()
 	h.check(err)

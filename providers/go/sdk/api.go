@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Common parts of providers for clouds with a web API: a token in a file, lists in pages, lists
-// that lookups share, and the API's last error.
+// Common parts of providers for clouds with a web API.
 
 // Token is the secret for calls of an API.
 type Token struct {

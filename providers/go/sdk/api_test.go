@@ -86,7 +86,8 @@ func TestAListThatChangesBetweenItsPagesIsGotAgain(t *testing.T) {
 	}
 }
 
-// A removal moves all later objects: the first of the second page is then on neither page, and the number of objects still equals the total.
+// A removal moves all later objects. The first object of the second page is then on neither page,
+// and the number of objects that were read still equals the last total.
 func TestAnObjectRemovedBetweenTwoPagesHidesNoOther(t *testing.T) {
 	there, asked := []int{1, 2, 3, 4}, 0
 	all, err := Pages("listing", func(item int) int { return item }, func(number int) (Page[int], error) {

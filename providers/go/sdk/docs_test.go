@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Each exported name of the package has documentation: functions, types, their methods, fields and the methods of interfaces, and constants, alone or by their group.
+// Each exported name of the package has documentation, alone or with its group.
 func TestEveryExportedNameHasDocumentation(t *testing.T) {
 	files := token.NewFileSet()
 	packages, err := parser.ParseDir(files, ".", func(file fs.FileInfo) bool { return !strings.HasSuffix(file.Name(), "_test.go") }, parser.ParseComments)

@@ -15,7 +15,6 @@ type conversations struct {
 	told chan struct{}
 }
 
-// Accept waits for the next connection.
 func (c *conversations) Accept() (net.Conn, error) {
 	accepted, err := c.Listener.Accept()
 	if err != nil {

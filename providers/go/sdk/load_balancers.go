@@ -21,16 +21,17 @@ import (
 //
 // While Ensure, Update or Delete of a Service runs, the server answers BUSY to another such call
 // for the same Service (CORE-7). Their context ends at 70 % of the call's time. If the method then
-// returns the context's error, or still runs, the server answers pending (CORE-9), and the next
-// call continues the work.
+// returns the context's error, or still runs, the server answers pending (CORE-9), and a later call
+// continues the work.
 type LoadBalancers interface {
 	// GetLoadBalancer returns the state of this Service's load balancer. It writes nothing (LB-6). Deadline 5 min.
 	GetLoadBalancer(ctx context.Context, call *Call, request GetLoadBalancer) (LoadBalancer, error)
 	// EnsureLoadBalancer makes the load balancer, or changes it to match the Service. The request is the full state: it removes what a user has cleared
 	// (LB-7). If the load balancer already matches, it writes nothing (LB-8). Errors also: [Pending], [ErrHandledElsewhere]. Deadline 5 min.
 	EnsureLoadBalancer(ctx context.Context, call *Call, request EnsureLoadBalancer) (LoadBalancerStatus, error)
-	// UpdateLoadBalancer sets the targets to the given ones, and changes nothing else (LB-16). If the load balancer does not exist, it returns
-	// [NotFound] (LB-11). Errors also: [Pending], [ErrHandledElsewhere]. Deadline 5 min.
+	// UpdateLoadBalancer sets the targets to the given ones, and changes no other setting (LB-16).
+	// If the load balancer does not exist, it returns [NotFound] (LB-11). Errors also: [Pending],
+	// [ErrHandledElsewhere]. Deadline 5 min.
 	UpdateLoadBalancer(ctx context.Context, call *Call, request UpdateLoadBalancer) error
 	// DeleteLoadBalancer removes all cloud objects of this Service. nil means that a search of the cloud found no object left, also if none existed
 	// before. In doubt return an error (LB-12). Errors also: [Pending], [Retained], [ErrHandledElsewhere]. Deadline 5 min.
@@ -180,8 +181,10 @@ func (n *Notes) SetAnnotation(key, value string) {
 // RemoveAnnotation removes an annotation from the Service, with the limit of [Notes.SetAnnotation].
 func (n *Notes) RemoveAnnotation(key string) { n.write(func() { n.remove = append(n.remove, key) }) }
 
-// TargetError records that a target, by its Node's name, could not be attached. It does not fail the other targets (LB-17). The controller repeats the
-// call after the error's RetryAfter, or with backoff. It records nothing if the error is nil.
+// TargetError records that a target, by its Node's name, could not be attached. It does not fail
+// the other targets (LB-17). The controller repeats the call after the error's RetryAfter, or with
+// backoff, unless [LoadBalancerOptions.IgnoresNodes] is set. TargetError records nothing if the
+// error is nil.
 func (n *Notes) TargetError(node string, err error) {
 	if err == nil {
 		return
@@ -194,7 +197,8 @@ func (n *Notes) TargetError(node string, err error) {
 	})
 }
 
-// Service is a Service, with every field that concerns a load balancer. Empty fields and nil pointers are absent, as in the Kubernetes API.
+// Service is a Service, with the fields that concern a load balancer. Empty fields and nil pointers
+// are absent, as in the Kubernetes API.
 type Service struct {
 	// Namespace, Name and UID are of metadata.
 	Namespace, Name, UID string

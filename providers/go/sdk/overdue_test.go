@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// CORE-18: methods that never return do not add up, and the other Nodes are still looked up.
+// CORE-18: methods that hang do not add up, and the other Nodes are still looked up.
 func TestLookupsThatHangDoNotAddUp(t *testing.T) {
 	var hang atomic.Int32
 	release := make(chan struct{})

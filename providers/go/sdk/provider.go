@@ -56,7 +56,7 @@ const (
 type Info struct {
 	// Name is the cloud's short name: lower-case letters, digits and dashes, at most 63 bytes.
 	Name string
-	// Version is the provider's own.
+	// Version is the provider's own; never empty.
 	Version string
 	// ProviderIDPrefixes are the prefixes of the cloud's provider IDs, for example aws://. There must be at least one if instances are offered, and at
 	// most 16, each of at most 253 bytes. Each contains ://; the characters are ASCII letters, digits and ._:/@+- (PROV-8). To a lookup of a Node's instance the server answers UNMANAGED if the provider ID begins with none of them (INST-9).

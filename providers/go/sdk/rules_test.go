@@ -129,7 +129,8 @@ func TestANameOfALoadBalancerIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// CORE-11: the controller reads no answer of more than 1 MiB, and only the first 32 events.
+// CORE-11: the controller reads no answer about a load balancer of more than 1 MiB, and only the
+// first 32 events.
 func TestManyEventsAndTargetErrorsLeaveRoomForTheRestOfTheAnswer(t *testing.T) {
 	for name, row := range map[string]struct{ targets, nodeBytes, messageBytes, least int }{
 		"short messages":       {1000, 10, 100, 1000},
@@ -481,7 +482,7 @@ func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
 	}
 }
 
-// LB-24: what FindOwn returns with a handle and without one, each with the grant and without it.
+// LB-24: what FindOwn returns for handles, with the grant and without it.
 func TestTheOwnerTableIsThatOfFindOwn(t *testing.T) {
 	type balancer struct {
 		handle string

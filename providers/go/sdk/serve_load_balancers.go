@@ -133,7 +133,6 @@ func bounded(all []*contract.TargetError) []*contract.TargetError {
 	return all
 }
 
-// GetLoadBalancer writes nothing (LB-6).
 func (s *session) GetLoadBalancer(ctx context.Context, request *contract.GetLoadBalancerRequest) (*contract.GetLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (LoadBalancer, error) {
 		targets, err := targetsFrom(request.Targets)
@@ -155,7 +154,6 @@ func (s *session) GetLoadBalancer(ctx context.Context, request *contract.GetLoad
 	return response, nil
 }
 
-// EnsureLoadBalancer makes the load balancer, or changes it to match the Service.
 func (s *session) EnsureLoadBalancer(ctx context.Context, request *contract.EnsureLoadBalancerRequest) (*contract.EnsureLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (LoadBalancerStatus, error) {
 		targets, err := targetsFrom(request.Targets)
@@ -188,7 +186,6 @@ func (s *session) EnsureLoadBalancer(ctx context.Context, request *contract.Ensu
 	return response, nil
 }
 
-// UpdateLoadBalancer sets only the targets.
 func (s *session) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (struct{}, error) {
 		targets, err := targetsFrom(request.Targets)
@@ -220,7 +217,6 @@ func (s *session) UpdateLoadBalancer(ctx context.Context, request *contract.Upda
 
 func done(struct{}) (struct{}, error) { return struct{}{}, nil }
 
-// DeleteLoadBalancer removes all cloud objects of this Service.
 func (s *session) DeleteLoadBalancer(ctx context.Context, request *contract.DeleteLoadBalancerRequest) (*contract.DeleteLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (struct{}, error) {
 		return struct{}{}, s.offers.loadBalancers.DeleteLoadBalancer(ctx, call, DeleteLoadBalancer{service, request.GetHandle(), request.AdoptUnmarked, notes})

@@ -13,7 +13,6 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// ListRoutes is of RouteService.
 func (s *session) ListRoutes(request *contract.ListRoutesRequest, stream grpc.ServerStreamingServer[contract.ListRoutesResponse]) error {
 	type response = contract.ListRoutesResponse
 	list := func(ctx context.Context, call *Call) ([]Route, error) {
@@ -86,13 +85,11 @@ func checkRoute(sent *contract.Route, route *Route, creates bool) error {
 	}
 }
 
-// CreateRoutes is of RouteService.
 func (s *session) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
 	results, failure, err := s.writeRoutes(ctx, "CreateRoutes", request.Cluster, request.Routes)
 	return &contract.CreateRoutesResponse{Failed: failure, Results: results}, err
 }
 
-// DeleteRoutes is of RouteService.
 func (s *session) DeleteRoutes(ctx context.Context, request *contract.DeleteRoutesRequest) (*contract.DeleteRoutesResponse, error) {
 	results, failure, err := s.writeRoutes(ctx, "DeleteRoutes", request.Cluster, request.Routes)
 	return &contract.DeleteRoutesResponse{Failed: failure, Results: results}, err

@@ -89,7 +89,6 @@ func lookUp[T any](ctx context.Context, s *session, call *Call, views []*contrac
 	return all, nil
 }
 
-// LookupInstances is of InstanceService.
 func (s *session) LookupInstances(ctx context.Context, request *contract.LookupInstancesRequest) (*contract.LookupInstancesResponse, error) {
 	type response = contract.LookupInstancesResponse
 	query := queryFrom(request.Facets, request.MaxAge.AsDuration())
@@ -184,7 +183,6 @@ func formed(log *slog.Logger, of, name, what, value string) *string {
 	return optional(value)
 }
 
-// ListInstances is of InstanceService.
 func (s *session) ListInstances(request *contract.ListInstancesRequest, stream grpc.ServerStreamingServer[contract.ListInstancesResponse]) error {
 	type response = contract.ListInstancesResponse
 	query := queryFrom(request.Facets, 0)
@@ -209,7 +207,6 @@ func (s *session) ListInstances(request *contract.ListInstancesRequest, stream g
 
 func sizeOf[M proto.Message](message M) int { return proto.Size(message) }
 
-// LookupZones is of ZoneService.
 func (s *session) LookupZones(ctx context.Context, request *contract.LookupZonesRequest) (*contract.LookupZonesResponse, error) {
 	type response = contract.LookupZonesResponse
 	work := func(ctx context.Context, call *Call) (Answers[Zone], error) {
@@ -239,7 +236,6 @@ func (s *session) LookupZones(ctx context.Context, request *contract.LookupZones
 	})
 }
 
-// ListClusters is of ClusterService.
 func (s *session) ListClusters(request *contract.ListClustersRequest, stream grpc.ServerStreamingServer[contract.ListClustersResponse]) error {
 	type response = contract.ListClustersResponse
 	list := func(ctx context.Context, call *Call) ([]string, error) {
@@ -258,7 +254,6 @@ func (s *session) ListClusters(request *contract.ListClustersRequest, stream grp
 		})
 }
 
-// GetControlPlaneAddress is of ClusterService.
 func (s *session) GetControlPlaneAddress(ctx context.Context, request *contract.GetControlPlaneAddressRequest) (*contract.GetControlPlaneAddressResponse, error) {
 	type response = contract.GetControlPlaneAddressResponse
 	failed := func(failure *contract.Failure) *response {
@@ -275,7 +270,6 @@ func (s *session) GetControlPlaneAddress(ctx context.Context, request *contract.
 	})
 }
 
-// GetVolumeLabels is of VolumeService.
 func (s *session) GetVolumeLabels(ctx context.Context, request *contract.GetVolumeLabelsRequest) (*contract.GetVolumeLabelsResponse, error) {
 	type response = contract.GetVolumeLabelsResponse
 	view := request.GetVolume()

@@ -128,7 +128,7 @@ func TestTheLogOfACallHasItsID(t *testing.T) {
 	if err == nil || !strings.Contains(log.String(), "call_id=0000002a-7") {
 		t.Error(err, log.String())
 	}
-	// The text of an error that is no Failure goes only to the log.
+	// The log has the text of an error that is no Failure.
 	log.Reset()
 	s := &session{log: slog.New(slog.NewTextHandler(&log, nil))}
 	s.failed(ctx, "LookupInstances", "node-1", errors.New("the text"))

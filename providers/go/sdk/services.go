@@ -57,14 +57,16 @@ const (
 	// such answer: an error, an empty page, a timeout, refused credentials, or a missing entry in a cache or in the list of another account or region.
 	// Return an error then.
 	InstanceAbsent = InstanceState(contract.InstanceState_INSTANCE_STATE_ABSENT)
-	// InstancePending: the cloud does not show the instance completely yet. The controller deletes nothing, leaves the Node tainted, and asks again.
+	// InstancePending: the cloud does not show the instance completely yet. The controller deletes
+	// nothing, keeps the taint of an uninitialised Node, and asks again.
 	InstancePending = InstanceState(contract.InstanceState_INSTANCE_STATE_PENDING)
 	// InstanceUnmanaged: the instance is not this cloud's. The controller leaves the Node alone.
 	InstanceUnmanaged = InstanceState(contract.InstanceState_INSTANCE_STATE_UNMANAGED)
 )
 
-// Instance is an instance, or its absence. If it breaks a limit of the contract, a lookup fails only for its Node, but a listing fails as a whole. The
-// server logs that failure.
+// Instance is an instance, or its absence. If the contract does not allow its state, its provider
+// ID or an IP address, a lookup fails only for its Node, but a listing fails as a whole. The server
+// logs that failure.
 type Instance struct {
 	// State is the state that the cloud reports.
 	State InstanceState
@@ -75,7 +77,8 @@ type Instance struct {
 	Type, Zone, Region string
 	// Addresses are in the order in which the Node shall show them. If there are none, the Node keeps its addresses.
 	Addresses []NodeAddress
-	// Labels are further labels for the Node. The controller drops keys in the namespaces kubernetes.io, k8s.io and grpc-ccm.io.
+	// Labels are further labels for the Node. The controller drops keys in the namespaces
+	// kubernetes.io, k8s.io and grpc-ccm.io and in their subdomains, and invalid keys and values.
 	Labels map[string]string
 	// RetryAfter: with [InstancePending], when to ask again.
 	RetryAfter time.Duration
@@ -192,8 +195,9 @@ func (v *Volume) SourceName() string {
 type Changes interface {
 	// WatchChanges sends hints until its context ends: the controller has ended the stream, or the server shuts down. resumeToken is the last token that
 	// the controller received, empty in its first call. A stream should begin with [Hints.Bookmark] (PROV-21), or with [Change.Resync] if the token is unknown.
-	// WatchChanges may also return nil: the stream ends, and the controller calls again. After an error the server sends failed, and the controller calls
-	// again with backoff. There is no deadline.
+	// WatchChanges may also return nil: the stream then ends with status OK. After an error the
+	// server sends failed. After both the controller calls again, with backoff if the stream ended
+	// early. There is no deadline.
 	WatchChanges(ctx context.Context, call *Call, resumeToken string, hints *Hints) error
 }
 

@@ -1,13 +1,14 @@
 // Command smoke tries a provider on a real account: it reads machines, and makes, checks and removes
 // one load balancer and, if the configuration has a destination and a listed machine runs, one
 // route. It leaves out what the provider does not serve. It first states the cost. At the end it
-// removes what it made, also after an error or an interrupt.
+// removes what it made, also after an error or a first interrupt.
 //
 //	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
 //
 // Without a command it only reads the configuration. If variables of the environment are missing, it prints them and the cost of a trial.
 //
-// It uses only the contract, so the provider of another cloud needs only a configuration.
+// It uses only the contract and the provider's flag --endpoint. So the provider of another cloud
+// needs only a configuration.
 package main
 
 import (

@@ -392,7 +392,6 @@ func otherwise(is bool, text string) error {
 
 type stream[P any] interface{ Recv() (P, error) }
 
-// part is a part of a listing.
 type part interface {
 	GetFailed() *contract.Failure
 	GetEnd() *contract.ListEnd
