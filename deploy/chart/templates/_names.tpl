@@ -6,7 +6,7 @@
 {{ .Values.serviceAccount.name | default (include "ccm.name" .) }}
 {{- end }}
 
-{{- /* Names of objects outside of namespaces. */}}
+{{- /* The name of the ClusterRole. The names of the other roles and of the bindings begin with it. */}}
 {{- define "ccm.role" -}}
 system:{{ include "ccm.name" . }}
 {{- end }}
@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* "true" if one of these controllers is on: takes [root, name, …]. */}}
+{{- /* Not empty if one of these controllers is on: takes [root, name, …]. */}}
 {{- define "ccm.runs" -}}
 {{- $root := first . }}
 {{- range rest . }}{{ if has . $root.Values.controllers }}true{{ end }}{{ end }}
