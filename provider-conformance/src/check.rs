@@ -130,7 +130,8 @@ pub enum Lack {
     /// The provider or its cloud does not have the check's subject, or this machine cannot show it.
     /// This counts like passed.
     Capability,
-    /// The suite lacks a hook, an object in suite.yaml, or `--command`: not tested completely.
+    /// The suite lacks a part of its setup, such as a hook, an object in suite.yaml, or
+    /// `--command`: not tested completely.
     Setup,
     /// The provider did not answer in earlier checks, so the suite did not run this one.
     Answer,

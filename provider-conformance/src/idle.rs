@@ -1,4 +1,4 @@
-//! An idle connection for each process of the provider: the frames that it receives (CORE-1).
+//! An idle connection to the provider: the frames that it receives (CORE-1).
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,7 +87,7 @@ impl Line {
     }
 }
 
-/// Idle connections, one after the other: one for each process of the provider.
+/// Idle connections, one after the other: the suite opens one when the provider has begun to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     line: Option<Line>,

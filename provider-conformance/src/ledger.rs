@@ -40,7 +40,7 @@ impl Drop for Open<'_> {
 #[derive(Debug, Default)]
 struct State {
     uids: BTreeSet<String>,
-    /// Destinations in canonical form.
+    /// The issued destinations in canonical form.
     cidrs: BTreeSet<String>,
     /// The destinations of somebody else's routes, if the cloud keeps no marks with routes.
     foreign_cidrs: BTreeSet<String>,
@@ -254,7 +254,7 @@ impl Ledger {
         self.state().foreign_cidrs.insert(network(cidr));
     }
 
-    /// Whether only this run makes routes to this destination.
+    /// Whether this destination was issued.
     pub(crate) fn has_issued(&self, cidr: &str) -> bool {
         self.state().cidrs.contains(&network(cidr))
     }
@@ -268,8 +268,7 @@ impl Ledger {
         }
     }
 
-    /// Whether only this run makes routes to this destination, and none of them is recorded any
-    /// more.
+    /// Whether this destination was issued, and no route to it is recorded.
     pub(crate) fn has_lost_route(&self, cidr: &str) -> bool {
         let state = self.state();
         let cidr = network(cidr);

@@ -10,7 +10,7 @@
 //! target    the provider: an endpoint, or a command that the suite starts, kills and restarts
 //! hooks     shell commands that change or read the cloud directly
 //! config    suite.yaml
-//! idle      an idle connection to each process of the provider
+//! idle      an idle connection to the provider
 //! plain     messages as text for people
 //! rules     the text of the rules
 //! breaker   limits the time that the suite spends on a provider that does not answer

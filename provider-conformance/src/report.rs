@@ -118,7 +118,7 @@ impl Report {
             .count()
     }
 
-    /// The report. As text, only the part after the checks, which were printed when they ended.
+    /// The report. As text, only the part after the lines of the checks.
     pub(super) fn write(&self, format: Format, verbose: bool) -> Result<String, String> {
         match format {
             Format::Text => Ok(text::summary(self, verbose)),

@@ -67,7 +67,6 @@ impl Run {
         &self.shared.config
     }
 
-    /// GetProviderInfo's answer at the start.
     pub(crate) fn info(&self) -> &pb::GetProviderInfoResponse {
         &self.shared.info
     }

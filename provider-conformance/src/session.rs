@@ -66,7 +66,6 @@ impl Session {
         })
     }
 
-    /// The cluster that requests carry unless they have one.
     pub(crate) fn cluster(&self) -> &pb::ClusterRef {
         &self.cluster
     }
@@ -97,7 +96,7 @@ impl Session {
         self.call_as_is(request, deadline).await
     }
 
-    /// Sends the request as it is.
+    /// Sends the request as it is, unless the ledger forbids it.
     pub(crate) async fn call_as_is<R: Rpc>(
         &self,
         request: R,

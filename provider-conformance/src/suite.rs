@@ -219,7 +219,7 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
 }
 
 /// Keeps the run from the destinations of all routes that the cloud has. `false`: they are unknown,
-/// because a call failed or the provider has no routes.
+/// because a call failed or the provider does not offer routes.
 async fn avoids_foreign_routes(session: &Session, ledger: &Ledger) -> bool {
     let request = pb::InitializeRequest::default();
     let asked = session.call(request).await;

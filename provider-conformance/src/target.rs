@@ -37,7 +37,6 @@ pub enum Provider {
     Command(String),
 }
 
-/// The checked provider.
 #[derive(Debug)]
 pub(crate) struct Target {
     path: PathBuf,
@@ -111,7 +110,6 @@ impl Target {
         }
     }
 
-    /// The path of the provider's socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -183,7 +181,7 @@ impl Target {
         self.idle.lock().await.heard()
     }
 
-    /// How the process ended, if it ended by itself and was not restarted.
+    /// How the process ended, if it has ended and the suite neither killed nor restarted it.
     pub(crate) async fn died(&self) -> Option<String> {
         let mut process = self.command.as_ref()?.process.lock().await;
         let running = process.as_mut()?;
@@ -225,7 +223,7 @@ impl Target {
         self.revive().await
     }
 
-    /// Sends SIGTERM and waits. `None`: the provider still ran after this time, and was killed.
+    /// Sends SIGTERM, then waits as [`Self::wait`] does.
     pub(crate) async fn terminate(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
         self.send_term().await?;
         self.wait(patience).await
@@ -240,8 +238,8 @@ impl Target {
         Ok(())
     }
 
-    /// Waits for the end of a provider after SIGTERM. `None`: the provider still ran after this
-    /// time, and was killed.
+    /// Waits for the end of a provider after SIGTERM. `None`: no process ran, or it still ran after
+    /// this time and was killed.
     pub(crate) async fn wait(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
         let process = self.started()?.process.lock().await.take();
         Ok(match process {

@@ -1,5 +1,4 @@
-//! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels. The
-//! functions read only the answer.
+//! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels.
 
 use std::fmt::Debug;
 use std::net::IpAddr;

@@ -13,9 +13,10 @@ pub trait Changes: Send + Sync {
     /// controller received; empty if it has none. Answer an unknown token with [`Change::Resync`].
     /// Otherwise begin with [`Hints::bookmark`] (PROV-21).
     ///
-    /// The call has no deadline. The SDK drops the future when the controller disconnects or the
-    /// server shuts down. The method may also return. `Ok` ends the stream, and a [`Failure`] is
-    /// the last message before its end. In both cases the controller calls again with backoff.
+    /// The call has no deadline. The SDK drops the future when the controller cancels or
+    /// disconnects, or the server shuts down. The method may also return. `Ok` ends the stream, and
+    /// a [`Failure`] is the last message before its end. In both cases the controller calls again
+    /// with backoff.
     async fn watch(&self, call: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure>;
 }
 

@@ -148,7 +148,7 @@ pub enum InstanceState {
     Stopped,
     /// The cloud said with certainty that it does not exist.
     Absent,
-    /// The cloud does not show it yet.
+    /// The cloud is making it, and does not show it completely yet (INST-13, INST-14).
     Pending,
     /// It does not belong to this cloud.
     Unmanaged,
@@ -220,15 +220,16 @@ impl Instance {
     ///
     /// Only for a complete answer of the cloud's API about exactly this instance. An error, an
     /// empty page, a timeout or refused credentials are a [`Failure`]. So is an instance that is
-    /// missing in a cache, or in a list of another account or region. An instance so new that the
-    /// cloud may not show it yet is [`Instance::pending`]. A machine that is not this cloud's is
+    /// missing in a cache, or in a list of another account or region. An instance that the cloud is
+    /// known to be making is [`Instance::pending`]. A machine that is not this cloud's is
     /// [`Instance::unmanaged`].
     pub fn absent() -> Self {
         Self::with_state(InstanceState::Absent, None)
     }
 
-    /// The cloud does not show it yet. The controller deletes nothing, keeps the taint, and asks
-    /// again after `retry_after` (clamped to 1 s..10 min).
+    /// The cloud is making it, and does not show it completely yet (INST-13, INST-14). The
+    /// controller deletes nothing, keeps the taint of an uninitialised Node, and asks again after
+    /// `retry_after` (clamped to 1 s..10 min).
     pub fn pending(retry_after: Duration) -> Self {
         let mut instance = Self::with_state(InstanceState::Pending, None);
         instance.retry_after = Some(retry_after);

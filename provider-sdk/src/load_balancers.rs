@@ -55,8 +55,8 @@ pub trait LoadBalancers: Send + Sync {
         request: &EnsureLoadBalancer,
     ) -> LoadBalancerResult<Ensured>;
 
-    /// Sets the targets, and changes nothing else. If the load balancer does not exist, return
-    /// NOT_FOUND (LB-11).
+    /// Sets the targets, and changes nothing else except perhaps the mark (LB-16). If the load
+    /// balancer does not exist, return NOT_FOUND (LB-11).
     ///
     /// Failures: all. Deadline 5 min.
     async fn update(
@@ -102,7 +102,8 @@ pub struct LoadBalancerOptions {
     /// The values of `spec.loadBalancerClass` that this provider serves: at most 64, none twice,
     /// and none of them `default`. Each has 1 to 253 ASCII letters, digits and `._:/@+-`.
     pub classes: Vec<String>,
-    /// Whether this provider also serves Services without a class. `true` by default.
+    /// Whether this provider also serves Services without a class; must be `true` if `classes` is
+    /// empty. `true` by default.
     pub default_class: bool,
     /// Whether `get` sets [`LoadBalancer::in_sync`]. If so, a restarted controller calls no Ensure
     /// for a load balancer that is in sync. `false` by default.

@@ -11,8 +11,7 @@ use crate::{
 };
 
 /// A cloud. A vendor implements this trait, and the trait of each service that its cloud has. The
-/// SDK offers a service if this trait's method for the service returns `Some`. These methods
-/// determine the capabilities that the controller sees.
+/// SDK offers a service if this trait's method for the service returns `Some`.
 ///
 /// ```
 /// # use provider_sdk::*;
@@ -51,8 +50,8 @@ pub trait Provider: Send + Sync + 'static {
 
     /// Prepares the provider for the cluster of this call. The elected leader calls it, also after
     /// every reconnect. Verify the credentials, and fail with CREDENTIALS if the cloud refuses
-    /// them. Calls of this method never overlap. Until the first success, the SDK answers every
-    /// other call for a cluster with NOT_INITIALIZED.
+    /// them. Calls of this method never overlap. Until the first success, the SDK answers other
+    /// calls for a cluster with NOT_INITIALIZED.
     ///
     /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline 60
     /// s.
@@ -116,13 +115,13 @@ pub trait Provider: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProviderInfo {
-    /// The cloud's short name: lower-case letters, digits and dashes, at most 63 bytes.
+    /// The cloud's short name: 1 to 63 lower-case letters, digits and dashes.
     pub name: String,
     /// The provider's own version; never empty.
     pub version: String,
     /// The prefixes of its provider IDs, for example `aws://`. At least one if instances are
-    /// offered, and at most 16 of at most 253 bytes. Each contains `://`; the characters are ASCII
-    /// letters, digits and `._:/@+-` (PROV-8).
+    /// offered; at most 16 of at most 253 bytes, none twice. Each contains `://`. The characters
+    /// are ASCII letters, digits and `._:/@+-` (PROV-8).
     pub provider_id_prefixes: Vec<String>,
     /// The fields of each Node that it wants to see.
     pub node_projection: NodeProjection,
@@ -267,10 +266,10 @@ pub struct InitializeRequest {
 pub struct Initialized {
     /// Names the account, project and region that the credentials reach. Every process must return
     /// the same scope for the same account, project and region (PROV-9). When the scope changes,
-    /// the controller creates and deletes nothing until an operator accepts the new scope. 1 to 253
-    /// ASCII letters, digits, spaces and `. _ : / , @ = + -`.
+    /// the controllers change nothing in the cloud and delete no Node until an operator accepts the
+    /// new scope. 1 to 253 ASCII letters, digits, spaces and `. _ : / , @ = + -`.
     pub cloud_scope: String,
-    /// The cloud's own ID of this cluster, if it has one.
+    /// The cloud's own ID of this cluster, if it has one. At most 253 bytes.
     pub cluster_id: Option<String>,
     /// Requests for longer deadlines.
     pub deadlines: DeadlineHints,

@@ -58,7 +58,7 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// At the shutdown the open health streams get `NOT_SERVING`. The server removes the socket's file,
 /// accepts no more connections, and ends the health and the WatchChanges streams with status OK.
 /// Calls in flight may finish within [`Server::drain`]. After that the server cancels them (gRPC
-/// status UNAVAILABLE, "unknown" to the controller).
+/// status UNAVAILABLE, "unknown" to the controller), and cuts what is open a second later.
 ///
 /// The process must be built with `panic = "unwind"` (Cargo's default), or a panic ends it.
 #[must_use = "a server does nothing until it is served"]

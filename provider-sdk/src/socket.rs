@@ -63,12 +63,13 @@ pub enum ServeError {
     Io {
         /// The operation.
         what: &'static str,
-        /// The file.
+        /// The file or the signal.
         path: PathBuf,
         /// The error.
         source: io::Error,
     },
-    /// The provider's identity violates the contract.
+    /// The provider's identity or its classes violate the contract, or a file descriptor that
+    /// reflection should know cannot be read.
     #[error("the provider's ProviderInfo is not valid: {0}")]
     Provider(String),
     /// The gRPC server failed.

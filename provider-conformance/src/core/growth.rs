@@ -1,4 +1,4 @@
-//! The size of a process does not grow with the number of calls (CORE-18).
+//! The size of a process does not grow with the number of calls and connections (CORE-18).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The cluster that the provider works for (CORE-10, CORE-14).
+//! The cluster that the provider works for (CORE-10).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The path of the socket, and who may replace it (CORE-2).
+//! The socket: its path and modes, who may connect, and who may replace it (CORE-2).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path};

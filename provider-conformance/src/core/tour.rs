@@ -268,8 +268,8 @@ pub(super) fn lookup(run: &Run) -> pb::LookupInstancesRequest {
     }
 }
 
-/// Looks up the targets of [`everything`] before the cloud fails. This initialises the process for
-/// this check's own cluster, so call it before all other calls.
+/// Looks up the targets of [`everything`] before the cloud fails. This may initialise the process
+/// for this check's own cluster, so call it before all other calls.
 pub(super) async fn look_up_targets(run: &Run) -> Verdict {
     match run.few_nodes().await {
         // The Node of `nodes` then has no instance.

@@ -20,7 +20,6 @@ use super::super::well_formed::{self, exists};
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// All facets.
 pub(crate) const ALL: [InstanceFacet; 3] = [
     InstanceFacet::Existence,
     InstanceFacet::Power,
@@ -145,7 +144,6 @@ impl LookedUp {
         }
     }
 
-    /// The state that was found.
     pub(crate) fn state(&self, place: usize, rule: &str) -> Verdict<InstanceState> {
         Ok(self.found(place, rule)?.state())
     }
@@ -210,12 +208,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// This many instances. Skips the check if the cloud has fewer.
+    /// This many instances. Skips the check if the suite finds fewer.
     pub(crate) async fn some(run: &Run, session: &Session, count: usize) -> Verdict<Vec<Self>> {
         Self::with_ids(run, session, run.instances(count).await?).await
     }
 
-    /// One instance.
     pub(crate) async fn one(run: &Run, session: &Session) -> Verdict<Self> {
         let one = Self::some(run, session, 1).await?.pop();
         one.ok_or_else(|| Stop::not_set_up("the cloud knows no instance"))

@@ -1,5 +1,5 @@
-//! The load balancer of one Service. The checks make its calls as the controller does: they keep
-//! and send the handle, and repeat a call after `pending` and BUSY.
+//! The load balancer of one Service. The checks keep and send its handle, and repeat a call after
+//! `pending` and BUSY.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

@@ -112,7 +112,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Checks that the Service's load balancer is listed this many times. Without a listing, this
-    /// is recorded as unseen, and the check ends as skipped.
+    /// is recorded as unseen.
     pub(super) async fn listed_times(
         &self,
         balancer: &Balancer,
@@ -191,8 +191,7 @@ impl<'a> Stage<'a> {
         self.listed_times(balancer, 1, "LB-5").await
     }
 
-    /// Checks the value of `in_sync`. If it is not offered, this is recorded as unseen, and the
-    /// check ends as skipped.
+    /// Checks the value of `in_sync`. If it is not offered, this is recorded as unseen.
     pub(super) async fn in_sync(
         &self,
         balancer: &mut Balancer,
@@ -237,7 +236,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Checks the number of writes to the cloud since the count was `before`. Without a hook, this
-    /// is recorded as unseen, and the check ends as skipped.
+    /// is recorded as unseen.
     pub(super) async fn wrote<T: Debug>(
         &self,
         before: Option<u64>,

@@ -23,7 +23,6 @@ pub(super) async fn target(run: &Run, session: &Session) -> Verdict<Known> {
     Ok(known?.with_addresses(run, session).await)
 }
 
-/// Two instances for routes.
 pub(super) async fn two(run: &Run, session: &Session) -> Verdict<[Known; 2]> {
     let known = Known::some(run, session, 2).await?;
     let [one, other] =

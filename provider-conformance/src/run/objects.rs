@@ -31,9 +31,8 @@ impl Run {
         uid
     }
 
-    /// A destination for a route, which nothing else in this run uses. The suite writes no route to
-    /// another network. If none is free, this returns the whole network: the ledger refuses it, and
-    /// says why.
+    /// A destination for a route, which nothing else in this run uses. If none is free, this
+    /// returns the whole network: the ledger refuses it, and says why.
     pub(crate) fn cidr(&self) -> String {
         let network = self.config().route_cidr;
         // Where the search begins depends on the run.
@@ -123,8 +122,8 @@ impl Run {
     }
 
     /// The Node as it is after its initialisation: with the provider ID and the addresses from
-    /// LookupInstances. Nothing is added if the provider serves no instances or does not answer: the
-    /// checks of LookupInstances test that.
+    /// LookupInstances. Nothing is added if the provider serves no instances or does not answer.
+    /// The checks of LookupInstances test that.
     pub(crate) async fn complete(&self, session: &Session, node: pb::NodeView) -> pb::NodeView {
         if self.capabilities().instances.is_none() {
             return node;
@@ -408,7 +407,7 @@ fn crc(text: &str) -> u32 {
 /// The largest batch that the suite sends. A provider may state up to 4,294,967,295.
 const LARGEST_BATCH: u32 = 20_000;
 
-/// The most items of one batch: as stated, 100 if it is not stated, and at most [`LARGEST_BATCH`].
+/// The most items of one batch: as stated, 100 if absent or zero, and at most [`LARGEST_BATCH`].
 pub(crate) fn batch_size(stated: Option<u32>) -> usize {
     let stated = stated.filter(|most| *most > 0).unwrap_or(100);
     stated.min(LARGEST_BATCH) as usize
@@ -433,7 +432,6 @@ pub(crate) fn holds_two(full: usize) -> Verdict {
     Ok(())
 }
 
-/// A target set.
 pub(crate) fn targets(nodes: Vec<pb::NodeView>) -> pb::TargetSet {
     pb::TargetSet {
         set: Some(pb::target_set::Set::Inline(pb::TargetList { nodes })),

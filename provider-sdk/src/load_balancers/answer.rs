@@ -18,9 +18,9 @@ pub struct Answer<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Notes {
     /// The cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Return it as soon as the
-    /// cloud knows it, also with a pending or failed answer. The controller stores it before its
-    /// next call, and sends it with every later call in which `adopt_unmarked` is not true. `None`
-    /// means unchanged (LB-3).
+    /// cloud knows it, also with a pending or failed answer. While the Service exists, the
+    /// controller stores it before its next call. It sends it with each later call unless the call
+    /// has `adopt_unmarked`. `None` means unchanged (LB-3).
     pub handle: Option<String>,
     /// Events for the user of the Service. The SDK sends the first 32.
     pub events: Vec<Event>,
@@ -125,8 +125,9 @@ pub struct LoadBalancer {
     /// Its addresses.
     pub status: Option<LoadBalancerStatus>,
     /// Whether `ensure` with the same Service, targets and handle would write nothing and answer
-    /// [`Ensured::Ready`] without a target error (LB-14). Set this field if
-    /// [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync) is true.
+    /// [`Ensured::Ready`] without a target error (LB-14). With
+    /// [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync), set this field for a
+    /// load balancer that is present and ours. For others it is never `true` (LB-28).
     pub in_sync: Option<bool>,
 }
 

@@ -203,7 +203,6 @@ fn panicked(rpc: &'static str, panic: &(dyn Any + Send)) -> Status {
     Status::internal(format!("the provider's code panicked in {rpc}: {text}"))
 }
 
-/// The text of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -212,7 +211,6 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("(no text)")
 }
 
-/// The cluster of a request.
 pub(crate) fn cluster_of(cluster: Option<pb::ClusterRef>) -> Result<Cluster, Failure> {
     match cluster {
         Some(cluster) if !cluster.owner_id.is_empty() => {

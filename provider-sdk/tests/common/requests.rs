@@ -1,4 +1,4 @@
-//! Messages as the controller sends them.
+//! Requests, and messages in requests.
 
 use std::collections::BTreeMap;
 
