@@ -15,7 +15,7 @@ import (
 var (
 	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
 	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
-	// The errors of the cloud's own code for a Service that it refuses before it calls AWS.
+	// The errors of the cloud's own code for a Service that it refuses.
 	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|error parsing service annotation|failed to parse annotation|failed parsing health check annotation|health check parameters are invalid|not supported (for|by) (LoadBalancer|NLB)|only supported for NLB|^cannot update Load Balancer Type annotation|^error validating target group attributes`)
 	// A Service that needs other subnets than those that the cloud finds.
 	subnets = regexp.MustCompile(`could not find any suitable subnets|Must have same number of [\w ]+ \(\d+\) and SubnetIDs|^expected to find \d+, but found \d+ subnets`)

@@ -19,8 +19,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Variables of DigitalOcean's own controller that this provider does not support. It refuses to start if one is set, so that the operator learns at once
-// that this provider does not have the feature.
+// Variables of DigitalOcean's own controller with which this provider does not start. So the
+// operator learns at once that it does not have the feature.
 var vendorOnly = map[string]string{
 	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",
 	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",

@@ -74,8 +74,9 @@ POLICY = json.loads((pathlib.Path(__file__).parent.parent / "policy.json").read_
 READS = ("Describe", "Get", "List")
 # The caller and the service of a request, from its Authorization header.
 SCOPE = re.compile(r"Credential=([^/]+)/[^/]+/[^/]+/([^/]+)/")
-# cloud-provider-aws 1.36 sends this call in each Ensure: it compares its own attributes with AWS's answer, which has more of them. If the test API counted
-# it, tests could not see whether an Ensure makes other writes.
+# cloud-provider-aws 1.36 sends this call in each Ensure of a classic load balancer: it compares
+# its own attributes with AWS's answer, which has more of them. If the test API counted it, tests
+# could not see whether an Ensure makes other writes.
 NOT_COUNTED = "ModifyLoadBalancerAttributes"
 
 

@@ -36,8 +36,9 @@ var known = map[string]string{
 	`request: /ip: readOnly property "ip" in request`:                          "the annotation `ip` asks for an address of one's own; DigitalOcean's SDK and its own controller send it so, and the description does not have it yet",
 }
 
-// Each request that the test API accepted, and each answer that no test planned, keeps to the document, except for the differences in known. Document and
-// journal are not stored here; the environment names both:
+// The test leaves out calls whose outcome was planned. Each other accepted request, and each other
+// answer, keeps to the document, except for the differences in known. Document and journal are not
+// stored here; the environment names both:
 //
 //	DIGITALOCEAN_OPENAPI=bundled.yaml DIGITALOCEAN_JOURNAL=journal.jsonl go test ./...
 func TestTheJournalIsWhatDigitalOceanPublishes(t *testing.T) {
@@ -59,7 +60,7 @@ func TestTheJournalIsWhatDigitalOceanPublishes(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatalf("%s: %v", journal, err)
 		}
-		if c.Planned { // A test planned this failure.
+		if c.Planned { // A test planned this outcome.
 			continue
 		}
 		route, wrong := check(t, router, &c)

@@ -10,8 +10,10 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// The API accepts each of these sets of annotations. The load balancer is then in sync, and a second Ensure does not write it (LB-8, LB-14). After the
-// annotations are removed, it is like one of a Service that never had them, except for the fields that cannot change (LB-7). The set with REGIONAL_NETWORK is not tried without its annotations.
+// The test API accepts each of these sets of annotations. The load balancer is then in sync, and a
+// second Ensure does not write it (LB-8, LB-14). After the annotations are removed, it is like one of
+// a Service that never had them, except for the fields that cannot change (LB-7). The set with
+// REGIONAL_NETWORK is not tried without its annotations.
 func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 	h := initialized(t, func(s *Settings) { s.VPC, s.DefaultType = testapi.VPC, "REGIONAL" })
 	h.cloud.Limit(0, time.Hour)

@@ -19,8 +19,9 @@ import (
 
 const uid = "8f7c0000-0000-4000-8000-00000000abcd"
 
-// The connection breaks at each of the first five calls of the API of an Ensure and of a Delete, and a new process continues. It makes one load balancer,
-// deletes it, and leaves an unmarked one as it was.
+// Two calls of the API in a row lose their connection, at each place within an Ensure and within a
+// Delete. A new process continues. It makes one load balancer, deletes it, and leaves an unmarked
+// one as it was.
 func TestAKillAtAnyCallOfEnsureAndDeleteLeaksNothing(t *testing.T) { // CORE-6, CORE-14, LB-5
 	for _, late := range []int{0, 300} {
 		for _, lose := range []bool{true, false} {

@@ -14,7 +14,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The wait after a 429 that states no time. In this time a quarter of the limit of 250 calls a minute becomes free.
+// The wait after a 429 that states no time. In this time about a quarter of the 250 calls a minute
+// becomes free.
 const throttledFor = 15 * time.Second
 
 // Parts of DigitalOcean's messages for errors that its status alone does not distinguish.

@@ -84,7 +84,8 @@ func (h *harness) token(token string) {
 	}
 }
 
-// start serves a new provider. Like a new process, it knows nothing of a former one.
+// start serves a new provider. Like a new process, it knows nothing of a former one; only
+// sdk.ListedLate remembers the first Delete of each Service.
 func (h *harness) start() {
 	h.Helper()
 	var err error

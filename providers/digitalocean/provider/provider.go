@@ -15,7 +15,8 @@ import (
 // Version is the provider's; the build may set another.
 var Version = "0.1.0"
 
-// The most Nodes in one lookup. A thousand Nodes at once then need at most three lists.
+// The most Nodes in one lookup. A thousand Nodes at once are then two lookups, which can share a
+// list.
 const maxBatch = 500
 
 // Settings are the operator's.

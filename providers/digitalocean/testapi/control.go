@@ -19,7 +19,7 @@ type NewDroplet struct {
 	VPC    string   `json:"vpc"`
 	Tags   []string `json:"tags"`
 	GPU    bool     `json:"gpu"`
-	// IPv6 gives the droplet a public IPv6 address; Private removes its public addresses.
+	// IPv6 gives the droplet a public IPv6 address. Private removes its public IPv4 address.
 	IPv6    bool `json:"ipv6"`
 	Private bool `json:"private"`
 	// Address is its address in the VPC; if empty, one made of the number of droplets.

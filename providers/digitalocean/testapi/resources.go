@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Droplet is a droplet with the fields that the test API has. The description requires the fields after Tags, but no code here reads them.
+// Droplet is a droplet with the fields that the test API has. The description requires the fields
+// from Created to Size, but no code here reads them.
 type Droplet struct {
 	ID       int      `json:"id"`
 	Name     string   `json:"name"`

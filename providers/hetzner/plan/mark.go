@@ -1,4 +1,5 @@
-// Package plan computes the desired state of a load balancer of Hetzner Cloud, its owner, and the instance for a server. It makes no call and reads no
+// Package plan computes the desired state of a load balancer of Hetzner Cloud, its owner, the calls
+// for it, and the instance for a server. It returns the calls and makes none itself. It reads no
 // clock.
 package plan
 

@@ -15,7 +15,9 @@ import (
 // Settings are the operator's settings.
 type Settings struct {
 	InstanceSettings
-	// Type, Location, NetworkZone and Algorithm are the defaults for load balancers whose Service does not set them; empty means no default.
+	// Type, Location, NetworkZone and Algorithm are the defaults for load balancers whose Service
+	// does not set them. If empty, a new load balancer is an lb11, the algorithm is round_robin, and
+	// nothing says the place.
 	Type, Location, NetworkZone, Algorithm string
 	// The other fields are the defaults of the annotations with these names.
 	UsePrivateIP, DisablePrivateIngress, DisablePublicNetwork, DisableIPv6, ProxyProtocol bool

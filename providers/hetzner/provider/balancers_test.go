@@ -54,7 +54,8 @@ func TestAnnotationsAreHonoured(t *testing.T) {
 	if lb.Name != "front" || lb.LoadBalancerType.Name != "lb21" || lb.Algorithm.Type != "least_connections" || lb.PublicNet.Enabled || lb.PrivateNet[0].IP != "10.1.9.9" || !lb.Targets[0].UsePrivateIP || lb.PublicNet.IPv4.DNSPtr != "web.example.com" || lb.Location.Name != "nbg1" {
 		t.Errorf("%+v", lb)
 	}
-	// LB-7: a cleared annotation loses its effect. Type, name, location and reverse DNS stay, as with Hetzner's own controller.
+	// LB-7: a cleared annotation loses its effect. Type, name, location, private address and reverse
+	// DNS stay, as with Hetzner's own controller.
 	b.service.Annotations = map[string]string{}
 	b.ensured()
 	lb = h.only()
@@ -107,7 +108,7 @@ func TestALockedAttachLeavesTheLoadBalancerAttached(t *testing.T) {
 		times int
 		ready bool
 		ip    string
-	}{{5, true, "10.1.9.11"}, {12, false, "10.1.9.9"}} { // The provider tries about 10 times, and then repeats the former address.
+	}{{5, true, "10.1.9.11"}, {12, false, "10.1.9.9"}} { // The provider tries about 10 times, and then tries the former address.
 		t.Run(fmt.Sprint(row.times), func(t *testing.T) {
 			h := initialized(t)
 			b := h.service(uid, "private-ipv4", "10.1.9.9", "use-private-ip", "true")

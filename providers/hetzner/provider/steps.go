@@ -203,7 +203,8 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 	return late
 }
 
-// do carries out one step. It repeats an attach that is locked for some seconds: the load balancer may have just been detached, and reaches no private target until it is attached.
+// do carries out one step. For some seconds it repeats an attach that is locked: the load balancer
+// may have just been detached, and reaches no private target until it is attached.
 // If the load balancer changed during the request, it repeats, once, a call that adds a target.
 func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
 	if step.Type {
