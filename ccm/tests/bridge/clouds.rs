@@ -53,8 +53,8 @@ impl Cloud {
         let (environment, binary, named) = match self {
             Self::File { name, .. } => {
                 let environment = match *name {
-                    // This provider never sees the suite's direct changes. A refill by chance would
-                    // let exceptions pass.
+                    // This provider fills its cache only at its start. A refill by chance would let
+                    // exceptions pass.
                     "careless" => "env CARELESS_PERIOD=1h ",
                     // This provider must see them at once (INST-5).
                     "lister" => "env LISTER_CACHE=1ms ",

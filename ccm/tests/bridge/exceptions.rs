@@ -1,5 +1,5 @@
 //! Checks that bridged clouds cannot pass, or that cannot run on them, and why. The test fails if
-//! such a check passes.
+//! such a check passes, unless [`timed`] lists it.
 
 use provider_conformance::Hook;
 

@@ -202,7 +202,7 @@ async fn upstreams_fake_runs_behind_the_ccm() {
     let flags = ["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"];
     let world = World::start(plane, cloud, &flags);
     whole_life(&world, &instances).await;
-    // The cloud has routes: each Node's condition says that its route exists.
+    // The cloud has routes: the Node's condition says that its route exists.
     let routed = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
         conditions.is_some_and(|all| {

@@ -1,4 +1,4 @@
-//! The life of Nodes, a Service and routes with both clouds.
+//! The life of Nodes and a Service with both clouds, and of routes with Hetzner.
 
 use k8s_openapi::api::core::v1::Node;
 use testenv::objects::set_ready;

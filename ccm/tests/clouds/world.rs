@@ -172,7 +172,8 @@ impl World {
         .await
     }
 
-    /// Waits until the ccm has read load balancers again, and for two more renewals of the Lease.
+    /// Waits until the provider has read load balancers again, and for two more renewals of the
+    /// Lease.
     pub async fn looked(&self, before: u64) {
         eventually("load balancers were looked at", SOON, async || {
             let now = self.looks();

@@ -285,7 +285,7 @@ fn matter() -> Vec<Scenario> {
     ]
 }
 
-/// Fields that do not matter (B-S4).
+/// Fields that do not matter (B-S4), and Services of another type or class (B-S1).
 fn do_not_matter() -> Vec<Scenario> {
     let labels = json!({"metadata": {"labels": {"team": "blue"}}});
     let finalizers = [

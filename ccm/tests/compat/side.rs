@@ -41,7 +41,7 @@ pub const COMMON: [&str; 16] = [
     "--route-reconciliation-period=1s",
     "--authentication-skip-lookup=true",
     "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
-    // Routes are one of the scenarios' groups, so all controllers run.
+    // With the route controller: routes are one of the scenarios' groups.
     "--controllers=*",
 ];
 

@@ -117,7 +117,7 @@ async fn answers_too_much(world: &World, pod: &str) {
     let mut number = FLOODS;
     for (rpc, kind, said) in answers {
         ctl(world, pod, &["fault", "set", rpc, kind]);
-        // The new Node and the Service both wait for an answer.
+        // The new Node needs a LookupInstances, and the Service an EnsureLoadBalancer.
         let ghost = NodeBuilder::new(GHOST).uninitialized().build();
         nodes.create(&PostParams::default(), &ghost).await.unwrap();
         number += 1;

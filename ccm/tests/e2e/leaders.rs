@@ -36,7 +36,7 @@ impl Drop for Leaders {
     }
 }
 
-/// The time in which a process led. It has no end while the process still leads.
+/// The time in which a process led. It has no end if the process's log shows none.
 #[derive(Debug, Clone)]
 pub struct Term {
     identity: String,

@@ -74,7 +74,7 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
     for account in ["node-controller", "service-controller"] {
         assert!(events.contains(account), "{account}: {writers:?}");
     }
-    // Two rights are not used here: no standby watches the Lease, and no event is repeated.
+    // This test does not need the use of two rights: to watch the Lease, and to repeat an event.
     let others = ["coordination.k8s.io/leases watch", "/events patch"];
     let used = |what: &str| !others.contains(&what);
     all_hold(&world, &rights, "what the chart grants", used);

@@ -210,8 +210,8 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
     world.event("refused", "Warning NodeWriteRefused").await;
     world.initialised("refused").await;
 
-    // Services: a failure of writing the handle, the finalizer or the status only delays the
-    // Service, and nothing is created twice.
+    // Services: a failed write of the Service or of its status only delays the Service, and nothing
+    // is created twice.
     for status in [409, 429, 500] {
         let rule = Rule {
             retry_after: (status == 429).then_some(1),

@@ -110,8 +110,8 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     );
     said(&first, "released the Lease").await;
 
-    // kill -9: the standby leads after the lease duration of 8 s, not before. The last renewal was
-    // some time before the kill.
+    // kill -9: the standby does not lead at once. The Lease lasts for 8 s from the last renewal,
+    // which was some time before the kill.
     let proxy = Proxy::start(&world.plane).await;
     let through = proxy.flag();
     let mut flags = FAST_LEASE.to_vec();

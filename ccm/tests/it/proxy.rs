@@ -81,7 +81,7 @@ pub struct Seen {
 }
 
 impl Rule {
-    /// Gives this answer to the next `times` requests.
+    /// Gives this answer to the next `times` such requests.
     pub fn new(method: &'static str, path: &'static str, times: usize, status: u16) -> Self {
         Self {
             method,

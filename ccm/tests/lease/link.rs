@@ -121,7 +121,7 @@ impl Link {
         self.shared.condition.send_modify(|now| now.delay = delay);
     }
 
-    /// Shifts the times in the Leases that pass, as if the clock of the process were wrong by this
+    /// Shifts the times in the Leases that the process writes, as if its clock were wrong by this
     /// much.
     pub fn clock_ahead(&self, ahead: SignedDuration) {
         self.shared.condition.send_modify(|now| now.ahead = ahead);

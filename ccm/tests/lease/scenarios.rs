@@ -24,7 +24,7 @@ const EXPIRED_SLOWLY: std::ops::Range<Duration> =
     Duration::from_millis(12_500)..Duration::from_secs(32);
 
 /// A leader that has just renewed its Lease renews it again only after 2 s. A ccm that sees the
-/// deletion of its Lease makes it again much sooner than this, even on a busy machine.
+/// deletion of its Lease makes it again much sooner than this, unless the machine stalls.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 /// The first leads and renews, and the second is a standby.
@@ -334,7 +334,7 @@ async fn ten_among_ours(name: &str) -> Vec<Duration> {
 
 /// On a machine that starts thirty other processes at the same time, two of the ten may take
 /// longer. If the machine stalls, more of them do, so up to three rounds are played. A standby that
-/// waits for its retry period (2 s and more) gets eight in no round.
+/// waits for its retry period (2 s and more) hardly ever gets eight.
 #[tokio::test]
 async fn m3_of_ten_hand_overs_in_a_row_among_ours_eight_take_less_than_a_second() {
     let mut rounds = Vec::new();

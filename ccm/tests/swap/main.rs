@@ -1,7 +1,7 @@
 //! A part of `make conformance`. A provider is replaced by one in another language, on the same
-//! socket and the same cloud, while Nodes and Services are created, changed and deleted. The ccm
-//! must lose nothing, create nothing twice, and delete nothing that the test did not delete. Then a
-//! provider of another cloud takes the socket, and touches nothing.
+//! socket and the same cloud, while Nodes join, and Services are created, changed and deleted. The
+//! ccm must lose nothing, create nothing twice, and delete nothing that the test did not delete. In
+//! a second test a provider of another cloud takes the socket, and touches nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,7 +23,7 @@ use testenv::{LEASE, eventually};
 use world::{Language, OTHER_SCOPE, PATIENCE, World};
 
 const NODES: usize = 100;
-/// Nodes that join while providers change.
+/// The most Nodes that join while providers change.
 const JOINING: usize = 30;
 const SERVICES: usize = 20;
 /// The least number of changes between two swaps.
@@ -123,8 +123,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     let before = identities(&world.all_nodes().await);
     let cloud = world.load_balancers();
 
-    // Another cloud without these machines answers ABSENT for each of them. A Node is not Ready, as
-    // if its machine were gone.
+    // Another cloud without these machines would answer ABSENT for each of them. A Node is not
+    // Ready, as if its machine were gone.
     world.end(provider).await;
     let _other = world.provider_of_another_cloud().await;
     testenv::objects::set_ready(&world.client, "node-0", "Unknown")

@@ -107,7 +107,8 @@ async fn doubtful(world: &World) -> Vec<&'static str> {
     names
 }
 
-/// ▲L4: the ccm never asks about another cloud's Node, nor about a Node without an ID.
+/// ▲L4: the lifecycle controller asks neither about another cloud's Node, nor about a Node without
+/// an ID.
 async fn never_ours(world: &World) {
     let cloud = world.cloud();
     let names = ["foreign", "without-id"];
@@ -225,8 +226,8 @@ async fn l6_the_node_is_looked_at_again_just_before() {
         assert_eq!(world.events(name).await, [""; 0], "{name}");
     }
 
-    // Two answers about the new Node delete it. First the Ready Node gets an instance again:
-    // without it every pass would be void.
+    // Two answers about the new Node delete it. First the Ready Node gets an instance: without it
+    // every pass would be void.
     cloud.add_instance(instance("better")).unwrap();
     cloud.clear_fault(slow);
     world.node_goes("anew").await;

@@ -1,4 +1,4 @@
-//! Answers of few bytes that would take much memory.
+//! Answers that would take far more memory than they have bytes.
 
 use provider_mock::{Fault, FaultKind, Fixture};
 use testenv::objects::set_ready;

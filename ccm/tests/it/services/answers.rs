@@ -66,8 +66,8 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     world.service_goes("elsewhere").await;
     assert_eq!(world.times(DELETE, "elsewhere"), 1);
 
-    // The ccm has created this load balancer, and then the provider reports it as another
-    // component's. The Service keeps its finalizer, so that the load balancer does not leak.
+    // The provider made this load balancer, and then reports it as another component's. The Service
+    // keeps its finalizer, so that the load balancer does not leak.
     world.annotate("handed-over", ELSEWHERE, "true").await;
     world.asked_times(ENSURE, "handed-over", 2).await;
     world.delete_service("handed-over").await;

@@ -83,8 +83,8 @@ async fn s18_b_s5_delete_until_it_is_done() {
     assert!(has_finalizer(&world.service("slow").await));
     world.service_goes("slow").await;
     assert!(world.made("slow").is_none());
-    // The ccm repeats the Delete after exactly the delay, and only once. Without a delay in the
-    // answer it would ask every 5 s.
+    // The ccm repeats the Delete after the delay, and only once. Without a delay in the answer it
+    // would ask every 5 s.
     let calls = world.asked(DELETE, "slow");
     assert_eq!(calls.len(), 2, "{calls:?}");
     let waited = calls[1].at_ms - calls[0].at_ms;

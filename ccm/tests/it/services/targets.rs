@@ -292,7 +292,7 @@ async fn s14_b_s10_s10_updates_in_trouble() {
     );
     world.old_node("b").await;
     world.old_node("c").await;
-    // One invalid target fails no other, and is retried.
+    // A target that fails does not stop the others, and is retried.
     world.targeted("web", &["a", "c"]).await;
     world
         .event("web", "Warning UpdateLoadBalancerFailed Error updating load balancer with new hosts [b]: scripted by the mock")

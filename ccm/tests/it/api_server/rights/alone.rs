@@ -26,8 +26,8 @@ fn rights(controllers: &[&str]) -> String {
     render(&values, &templates).unwrap()
 }
 
-/// The rights of any ccm: the Lease, events, its own identity. The test of all controllers shows
-/// that they are used.
+/// The rights of any ccm: the Lease, events, the cluster's identity. The test of all controllers
+/// shows that they are used.
 fn everybodys() -> BTreeSet<String> {
     let of = |controller| granted(&rights(&[controller]));
     let volumes = of("persistent-volume-label-controller");
@@ -59,7 +59,7 @@ async fn suffice_and_are_needed(world: &World, controller: &str) {
     let granted = granted(&rights(&[controller]));
     let own: BTreeSet<_> = granted.difference(&everybodys()).cloned().collect();
     assert!(!own.is_empty(), "{controller}: {granted:?}");
-    // The API server logs a request only after its answer.
+    // The API server logs a request only when it answers.
     let what = format!("{controller} uses all its rights");
     let asked = eventually(&what, SOON, async || {
         let asked = asked(&world.audit_log());
