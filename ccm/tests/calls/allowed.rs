@@ -22,7 +22,7 @@ pub const ALLOWED: &[Allowed] = &[
         situation: "an instance is gone, until its Node is deleted",
         clouds: &["annotated", "byid", "fake", "instancesv1"],
         rule: "▲L6",
-        why: "the ccm deletes a Node after two answers, each with a Ready Node as its witness: 4 reads, upstream 1",
+        why: "the ccm deletes a Node after two answers, each with a Ready Node as its witness; upstream deletes it after one answer",
     },
     Allowed {
         situation: "an instance is gone, until its Node is deleted",

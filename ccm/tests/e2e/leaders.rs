@@ -188,7 +188,7 @@ fn a_term_is_from_leading_to_just_before_the_release() {
 2026-11-22T03:00:00.6Z stdout F 2026-11-22T03:00:00.5Z  INFO another process leads holder=\"b\"
 2026-11-22T03:00:01.1Z stdout F 2026-11-22T03:00:01Z  INFO ccm::lease::term: leading identity=a
 2026-11-22T03:00:09.3Z stdout F 2026-11-22T03:00:09Z  INFO ccm::lease::term: stopped leading
-2026-11-22T03:00:09.4Z stdout F 2026-11-22T03:00:09.2Z  INFO ccm::lease::term: the Lease is released
+2026-11-22T03:00:09.4Z stdout F 2026-11-22T03:00:09.2Z  INFO ccm::lease::term: released the Lease
 2026-11-22T03:00:10Z stdout F 2026-11-22T03:00:10Z  INFO ccm::lease::term: leading identity=a
 ";
     let terms = terms_in(log);
