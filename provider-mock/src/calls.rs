@@ -39,7 +39,7 @@ pub struct CallEntry {
 pub(crate) struct CallLog {
     total: u64,
     by_rpc: BTreeMap<String, (u64, VecDeque<CallEntry>)>,
-    /// Calls without an answer yet.
+    /// Calls that have not ended.
     pub(crate) in_flight: BTreeMap<String, u64>,
     /// The most calls in flight at once.
     pub(crate) most_in_flight: BTreeMap<String, u64>,

@@ -36,7 +36,7 @@ pub enum Command {
         /// As in the YAML file.
         instance: Instance,
     },
-    /// Replaces the instance with this name.
+    /// Replaces the instance with this name, or else the one with this ID.
     InstanceSet {
         /// As in the YAML file.
         instance: Instance,
@@ -165,7 +165,7 @@ pub enum Command {
         /// The most calls of each RPC to show.
         last: usize,
     },
-    /// Clears the log of calls and writes.
+    /// Clears the log of calls and of writes, and the count of lies.
     CallsReset,
     /// Restores the cloud of the YAML file.
     Reset,
@@ -200,7 +200,7 @@ pub struct CallReport {
     pub counts: BTreeMap<String, u64>,
     /// How many of them were of mutating RPCs.
     pub mutating_calls: u64,
-    /// How many calls of each RPC have no answer yet.
+    /// How many calls of each RPC have not ended.
     #[serde(default)]
     pub in_flight: BTreeMap<String, u64>,
     /// How many times the provider wrote to the cloud.

@@ -73,8 +73,7 @@ pub struct Mark {
     pub uid: String,
 }
 
-/// The settings of a load balancer: the fields of a Service that the mock supports, as of the last
-/// write.
+/// The settings of a load balancer, from its Service at the last write.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoadBalancerConfig {

@@ -147,8 +147,8 @@ impl Checker {
         self.inner().mutating
     }
 
-    /// Whether a call is under way, except for WatchChanges. Even a hanging list may lead to a
-    /// change.
+    /// Whether a call is under way, except for Probe and WatchChanges. Even a hanging list may lead
+    /// to a change.
     #[must_use]
     pub fn is_called(&self) -> bool {
         self.inner().calls.is_any_under_way()
@@ -487,7 +487,8 @@ impl Inner {
 }
 
 impl Checker {
-    /// Manually created objects that are missing or changed.
+    /// Manually created objects that are missing or changed, and those of their routes that a ccm
+    /// asked to delete.
     #[must_use]
     pub fn touched(&self) -> Vec<String> {
         let inner = self.inner();

@@ -87,7 +87,7 @@ pub enum Step {
     Readdress(u8),
     /// A user labels a Node.
     LabelNode(u8),
-    /// A user sets a label that the ccm sets too.
+    /// A user overwrites the labels with the instance type.
     OverwriteLabel(u8),
     /// A user taints a Node.
     TaintNode(u8),
@@ -119,7 +119,7 @@ pub enum Step {
     PlantBalancer(ByHand),
     /// A Node's route is deleted in the console.
     RemoveRoute(u8),
-    /// Somebody creates a route in the console. If it has a wrong target, it replaces the
+    /// Somebody creates a route in the console. If it leads to a Node's Pods, it replaces that
     /// Node's own route.
     PlantRoute(u8, ByHand),
     /// `kill -9` of a ccm; another takes its place after 5 s.

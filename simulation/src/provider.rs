@@ -33,7 +33,7 @@ struct Inner {
     draining: Mutex<Vec<Process>>,
     /// Notified when a scripted fault has killed the process.
     died: tokio::sync::Notify,
-    /// Notified when a call has ended that may have changed the cloud.
+    /// Notified when a call that may have changed the cloud is answered.
     done: tokio::sync::Notify,
 }
 
@@ -149,7 +149,7 @@ impl Provider {
         self.0.died.notified().await;
     }
 
-    /// Returns when a call has ended that may have changed the cloud.
+    /// Returns when a call that may have changed the cloud is answered.
     pub async fn changed(&self) {
         self.0.done.notified().await;
     }

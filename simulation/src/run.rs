@@ -112,7 +112,7 @@ struct Run {
     routes: bool,
     /// The faults have ended.
     calm: bool,
-    /// Nodes for which a wrong ABSENT was planned. Each Node gets only one.
+    /// Nodes that had an `AbsentOnce`. Each Node gets only one.
     lied: BTreeSet<u8>,
     /// Nodes whose route was led to an unknown address.
     strays: BTreeSet<u8>,

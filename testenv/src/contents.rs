@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 const ROOT: &str = "/registry/";
-/// The first key that does not begin with [`ROOT`].
+/// The first key behind all that begin with [`ROOT`].
 const BEHIND_ROOT: &str = "/registry0";
 
 /// A healthy etcd answers within milliseconds.
@@ -101,8 +101,8 @@ async fn range(etcd_port: u16) -> Result<Range, String> {
     ask(etcd_port, "/v3/kv/range", &body).await
 }
 
-/// Compacts the revisions before this one. After that and a restart of the API server, a list or a
-/// watch from an older revision fails as too old.
+/// Compacts the revisions before this one. After that and a restart of the API server, a watch from
+/// an older revision, or a further page of a list from there, fails as too old.
 pub(crate) async fn compact(etcd_port: u16, revision: u64) -> Result<(), String> {
     let body = json!({ "revision": revision.to_string(), "physical": true });
     let _: Value = ask(etcd_port, "/v3/kv/compaction", &body).await?;

@@ -16,8 +16,9 @@ use std::{
 /// will start again.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
-/// The range is divided into blocks. Each process has one block at a time. A block is larger than
-/// the number of ports that a process asks for, so that it does not get a port a second time.
+/// The range is divided into blocks. A process that asks for ports keeps one block, if one is free.
+/// A block is larger than the number of ports that a process asks for, so that it does not get a
+/// port a second time.
 const BLOCKS: u32 = 12;
 const BLOCK: u32 = COUNT / BLOCKS;
 

@@ -123,7 +123,7 @@ pub struct TestCloud {
 }
 
 impl TestCloud {
-    /// The cloud without machines or a provider. Its files are in `directory`.
+    /// The cloud without machines or a provider. Its files are in a folder of `directory`.
     pub async fn start(vendor: Vendor, directory: &Path) -> Result<Self, Error> {
         Self::start_at(vendor, directory, None).await
     }
@@ -178,7 +178,7 @@ impl TestCloud {
         Ok(cloud)
     }
 
-    /// The same account for another cluster, whose provider has its files in `directory`.
+    /// The same account for another cluster. Its provider's files are in a folder of `directory`.
     pub fn beside(&self, directory: &Path) -> Result<Self, Error> {
         let cloud = Self {
             vendor: self.vendor,
@@ -301,13 +301,13 @@ impl TestCloud {
         Ok(all)
     }
 
-    /// How often each call of the API was made.
+    /// How often each call is in the journal of the test API. The journal drops old calls.
     pub fn calls(&self) -> Result<BTreeMap<String, u64>, Error> {
         let counts = self.ask("GET", "calls", &Value::Null)?;
         serde_json::from_value(counts).map_err(|error| Error::Refused(format!("calls: {error}")))
     }
 
-    /// How many calls have changed the cloud.
+    /// How many calls that write have succeeded.
     pub fn writes(&self) -> Result<u64, Error> {
         let writes = self.ask("GET", "writes", &Value::Null)?;
         Ok(writes.as_u64().unwrap_or_default())

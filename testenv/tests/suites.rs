@@ -1,4 +1,5 @@
-//! Checks `.ci/suites` and `.ci/affected`, which select the suites that CI runs for a change.
+//! Checks `.ci/suites` and `.ci/affected`, which select the suites that CI runs for a change. Also
+//! checks `.ci/run`, and the files that `.cargo/mutants.toml` names.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;

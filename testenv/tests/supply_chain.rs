@@ -209,7 +209,7 @@ fn without_a_lock(file: &str, text: &str) -> Vec<String> {
             let mut pairs = words.windows(2);
             pairs.any(|pair| pair[0].rsplit('/').next() == Some(program) && pair[1] == verb)
         };
-        // Other targets of the Makefile are tests and benchmarks. No release has their results.
+        // A release has no result of the other cargo commands in the Makefile.
         let released = file != "Makefile" || line.contains("publish");
         let cargo = ["cargo", "CARGO"];
         let unlocked = [

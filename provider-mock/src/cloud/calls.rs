@@ -27,7 +27,7 @@ impl Cloud {
         self.state().calls.entries(rpc)
     }
 
-    /// How many calls of this RPC have no answer yet.
+    /// How many calls of this RPC have not ended.
     pub fn in_flight(&self, rpc: &str) -> u64 {
         self.state().calls.in_flight.get(rpc).copied().unwrap_or(0)
     }
@@ -50,7 +50,7 @@ impl Cloud {
         self.mischief().lied
     }
 
-    /// Clears the log of calls and the count of writes.
+    /// Clears the log of calls and of writes, and the count of lies.
     pub fn reset_calls(&self) {
         {
             let mut state = self.state();

@@ -79,7 +79,7 @@ impl Cloud {
     }
 
     /// Makes the provider lie from now on, as `serve --fault` does. [`Lie::all`] has the names.
-    /// Lies of the socket and of the drain have no effect before the next start of the provider.
+    /// Lies of the socket and of the drain may have no effect until the provider starts again.
     pub fn tell(&self, name: &str) -> Result<(), CloudError> {
         let lie = Lie::find(name).map_err(CloudError::Invalid)?;
         match lie.does {

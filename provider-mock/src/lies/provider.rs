@@ -1,5 +1,5 @@
-//! The provider with its twists around it. The provider inside is honest. A twist changes its
-//! input, its answer or its effect on the cloud.
+//! The provider with its twists around it. A twist changes the input, the marks, the answer or the
+//! effect of an honest provider.
 
 mod instances;
 mod load_balancers;
@@ -44,8 +44,8 @@ impl Twisted {
         self.cloud.twisted(twist)
     }
 
-    /// The Node's place. With the twist `ZonesMadeUp`, it is invented if the lookup finds no
-    /// instance of the Node.
+    /// The Node's place. With the twist `ZonesMadeUp`, it is invented if the cloud has neither a
+    /// place nor an instance of the Node.
     fn place(&self, node: &Node, zone: Zone) -> Zone {
         if zone != Zone::default() || !self.has(Twist::ZonesMadeUp) {
             return zone;

@@ -209,7 +209,7 @@ async fn routes_without_marks_are_removed_by_their_destinations() {
 }
 
 /// A load balancer without a mark is UNMARKED, also for the cluster that made it (LB-27). The
-/// clean-up removes it with the grant, and never sends a handle with the grant.
+/// clean-up removes it with the grant.
 #[tokio::test(flavor = "multi_thread")]
 async fn load_balancers_without_marks_are_removed_with_the_grant() {
     let directory = tempfile::tempdir().unwrap();
@@ -401,7 +401,6 @@ async fn a_provider_that_does_not_answer_is_not_asked_for_hours() {
     assert_eq!(failed.count(), 3, "{:#?}", report.entries);
     assert!(report.not_tried() > 10, "{}", report.not_tried());
     assert_eq!(report.passed(), 0);
-    // The report still names the setup that other checks lack.
     let rest = report.failed() + report.not_set_up() + report.not_tried() + report.not_offered();
     assert_eq!(rest, report.entries.len());
     let reason = report

@@ -26,7 +26,7 @@ impl ByHand {
             .map(|planted| planted.handle.as_str())
     }
 
-    /// The objects that are missing or changed.
+    /// The objects that are missing or changed, and the routes that a ccm asked to delete.
     pub(super) fn touched(&self, cloud: &Cloud) -> Vec<String> {
         let (balancers, routes) = (cloud.load_balancers(), cloud.routes());
         let missing = self

@@ -9,7 +9,7 @@ use super::{FINALIZER, UNINITIALIZED};
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// The condition of a Node without a route.
 pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
-/// The annotation with the provider, the class and the handle of a Service's load balancer.
+/// The annotation with the record of a Service's load balancer, such as its class and handle.
 pub const RECORD: &str = "grpc-ccm.io/load-balancer";
 const OURS: &str = "grpc-ccm.io/";
 /// The labels with a Node's instance type.

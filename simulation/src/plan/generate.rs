@@ -112,7 +112,7 @@ pub(super) fn plan(seed: u64) -> Plan {
         let at = generator.random.random_range(20_000..minutes * 60_000);
         generator.episode(at);
     }
-    // These draw from streams of their own, so that the rest of the plan stays the same.
+    // These draw from streams of their own, so that the draws above stay the same.
     generator.random = ChaCha8Rng::seed_from_u64(seed);
     generator.random.set_stream(1);
     if !quiet && generator.chance(1, 3) {

@@ -91,7 +91,7 @@ impl Run {
             self.checker.planted_route(route, shared);
         }
     }
-    /// Removes the Node's own routes.
+    /// Removes the routes to the Node's Pods, except another cluster's.
     pub(super) fn remove_routes(&self, i: u8) {
         let routes = self.cloud.routes().into_iter();
         let own = |route: &Route| {

@@ -10,16 +10,17 @@ use crate::checker::model::{self, World};
 use crate::checker::{LEASE, MIGRATION_LEASE, SECOND_LEASE, is_known};
 use crate::plan::Trait;
 
-/// After this time without faults, Nodes without an instance must be gone, if a Node is a witness
-/// and no brake holds them.
+/// After this time without faults, Nodes that are not Ready and have no instance must be gone, if a
+/// Node is a witness and no brake may hold them.
 const SOON: Duration = Duration::from_mins(8);
 /// After this time without faults, the whole state must be right.
 const CALM: Duration = Duration::from_mins(25);
 /// An active brake releases Nodes after a quarter of an hour, then one or two in ten minutes. This
 /// is enough time for all.
 const BRAKED: Duration = Duration::from_mins(75);
-/// If a run has not settled after [`CALM`], nothing may change for this time, and then the state
-/// must be right. If a brake may act, this time begins later: see [`BRAKED`].
+/// If a run has not settled after [`CALM`], nothing may change for this time, unless a brake still
+/// holds Nodes. Then the state must be right. If a brake may act, this time begins later: see
+/// [`BRAKED`].
 const STILL: Duration = Duration::from_mins(5);
 /// A run ends sooner if the state is right and nothing has changed for this time. Only a pending
 /// timer could undo that state. One seed in [`PATIENT`] waits longer, to find such a timer.
@@ -195,7 +196,8 @@ impl Run {
         wrong
     }
 
-    /// Checks that Nodes without an instance are gone, if no brake had reason to hold them.
+    /// Checks that Nodes are gone that are not Ready and have no instance, if a Node is a witness
+    /// and no brake had reason to hold them.
     fn soon(&self) {
         let nodes = self.api.list("nodes");
         if self.checker.may_brake() {

@@ -286,7 +286,7 @@ impl Run {
         }
     }
 
-    /// Steps for processes and connections.
+    /// Steps for processes, connections, the API server and the whole cloud.
     fn operate(&mut self, step: &Step) {
         match step {
             Step::KillCcm(place) => self.kill(usize::from(*place)),

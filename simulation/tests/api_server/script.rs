@@ -20,7 +20,7 @@ pub(crate) struct Outcome {
 /// A request, ready to be sent.
 pub(crate) struct Ready {
     pub(crate) request: Request<Body>,
-    /// The test reads events until this one, or until the watch ends.
+    /// The test reads events until this one, an ERROR, or the end of the watch.
     pub(crate) until: Option<Until>,
     pub(crate) watches: bool,
 }

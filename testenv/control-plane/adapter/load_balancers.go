@@ -56,7 +56,8 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 		return nil, err
 	}
 	defer done()
-	// A user can edit the handle. With the grant, an edited handle could make the provider adopt another load balancer.
+	// A user can edit the handle. With the grant, an edited handle could make the provider adopt
+	// another load balancer.
 	handle := c.handle(service)
 	if c.config.AdoptUnmarked {
 		handle = nil

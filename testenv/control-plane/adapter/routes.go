@@ -171,9 +171,9 @@ func namesOf(nodes []*v1.Node) names {
 }
 
 // of returns the name of the route's Node. It finds the Node by provider ID, else by name, or by
-// address if the route has no name. If the Node of that name has another provider ID, the route belonged to a former Node. The framework
-// deletes a route whose Node it does not know. For such a route, of returns the known part of the
-// target.
+// address if the route has no name. If the Node of that name has another provider ID, the route
+// belonged to a former Node. The framework deletes a route whose Node it does not know. For such a
+// route, of returns the known part of the target.
 func (n names) of(route *contract.Route) types.NodeName {
 	if name, ok := n.byProviderID[route.GetProviderId()]; ok {
 		return name

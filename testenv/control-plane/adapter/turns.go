@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// turns allows one call at a time for each Service. The framework may update targets during an
-// Ensure of the same Service, and the contract forbids that.
+// turns allows one Ensure, Update or Delete at a time for each Service. The framework may update
+// targets during an Ensure of the same Service, and the contract forbids that.
 type turns struct {
 	mu   sync.Mutex
 	held map[types.UID]*turn
@@ -20,7 +20,7 @@ type turn struct {
 	waiting int
 }
 
-// wait waits until no other call for the Service runs, or gives up when the context ends. The
+// wait waits until no other call has the Service's turn, or gives up when the context ends. The
 // returned function ends the turn.
 func (t *turns) wait(ctx context.Context, service types.UID) (func(), error) {
 	t.mu.Lock()

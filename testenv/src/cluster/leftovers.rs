@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Directories that kubelet and containerd write to by default.
+/// Directories that kubelet, containerd and container networks write to by default, and that of
+/// [`SHARED`](super::SHARED).
 const DIRECTORIES: [&str; 9] = [
     "/etc/cni",
     "/opt/containerd",
@@ -37,8 +38,8 @@ const DEPTH: usize = 3;
 pub struct Leftovers(BTreeSet<String>);
 
 impl Leftovers {
-    /// The mounts, network interfaces, clusters' cgroups and kernel settings, and the files in
-    /// kubelet's and containerd's default directories. Also the processes that run a program of a
+    /// The mounts, network interfaces, clusters' cgroups and kernel settings, and the files in the
+    /// directories that a machine's programs use. Also the processes that run a program of a
     /// machine, or have one of `directories` in their command line.
     pub fn now(directories: &[PathBuf]) -> Self {
         let mut found = BTreeSet::new();

@@ -150,7 +150,8 @@ impl Machine {
         self.power = None;
     }
 
-    /// Starts kubelet, if the machine is on and kubelet does not run. Kubelet registers the Node.
+    /// Starts kubelet, if the machine is on. Does nothing if kubelet was started and not stopped.
+    /// Kubelet registers the Node.
     pub fn start_kubelet(&mut self) -> Result<(), Error> {
         let Some(power) = &self.power else {
             return Ok(());
@@ -176,7 +177,8 @@ impl Machine {
         self.kubelet = None;
     }
 
-    /// Gives containerd an image from an OCI archive. Returns the image's names in containerd.
+    /// Gives containerd an image from an OCI archive, if the machine is on. Returns the image's
+    /// names in containerd.
     pub fn import(&self, archive: &Path) -> Result<Vec<String>, Error> {
         let file =
             fs::File::open(archive).while_doing(|| format!("cannot read {}", archive.display()))?;
@@ -193,7 +195,7 @@ impl Machine {
         Ok(said.lines().filter_map(name).collect())
     }
 
-    /// Gives an image another name.
+    /// Gives an image another name, if the machine is on.
     pub fn tag(&self, image: &str, name: &str) -> Result<(), Error> {
         let arguments = ["images", "tag", "--force", image, name];
         self.ctr(&arguments, Stdio::null()).map(drop)

@@ -155,7 +155,8 @@ fn rows_of(test: &Test) -> Result<Vec<Row<'_>>, String> {
     texts.into_iter().map(row).collect()
 }
 
-/// The errors: rows that do not parse, tests of faults without a row, and rows in other tests.
+/// The errors: rows that do not parse, tests of faults without a row or a known controller, and
+/// rows in other tests.
 pub(crate) fn wrong(tests: &[Test]) -> Vec<String> {
     let mut wrong = Vec::new();
     for test in tests {

@@ -1,4 +1,5 @@
-//! `.github/dependabot.yml`: the update bot checks each file that fixes versions.
+//! `.github/dependabot.yml`: the update bot checks the workflows, and each file with a name in
+//! `FIXED`.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,8 @@ use serde_json::Value;
 use super::{nothing_wrong, read, root};
 use crate::sources;
 
-/// The files that fix versions, and the bot's name for each kind.
+/// Names of files that fix versions, and the bot's name for each kind. `go-1.35.mod` and the like
+/// are missing: the bot does not read them.
 const FIXED: [(&str, &str); 5] = [
     ("Cargo.lock", "cargo"),
     ("go.mod", "gomod"),

@@ -273,7 +273,7 @@ fn with_components_and_patch(base: &str, components: &[&str], spec: Option<Value
     objects(&testenv::manifests::kustomize(&own.path().display().to_string()).unwrap())
 }
 
-/// The components that can be combined.
+/// The components that can be combined on each base.
 pub(crate) const COMPONENTS: [&str; 8] = [
     "native-sidecar",
     "volumes",

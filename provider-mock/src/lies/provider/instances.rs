@@ -112,7 +112,8 @@ impl Drop for GoesOn<'_> {
     }
 }
 
-/// Makes a label value from any text.
+/// The text with a dash for each character except ASCII letters, digits and dots, and without
+/// dashes and dots at its ends.
 fn bent(text: &str) -> String {
     let fits = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {

@@ -21,7 +21,8 @@ use crate::load_balancers::{self as cloud, Asker};
 use crate::pool::Pool;
 use crate::provider::{not_saved, status};
 
-/// How long a deletion takes with `ReadyWhileDeleting`, which shows only during a deletion.
+/// How long a deletion takes with `ReadyWhileDeleting` if the cloud's own takes no time. The twist
+/// shows only during a deletion.
 const TWISTED_DELETION: Duration = Duration::from_secs(1);
 
 impl Twisted {
@@ -38,7 +39,7 @@ impl Twisted {
         asker
     }
 
-    /// Whether the Service has a load balancer that its mark names and the handle does not.
+    /// Whether a load balancer has the Service's mark, and none has the handle.
     fn misses(&self, asker: &Asker<'_>) -> bool {
         let state = self.cloud.state();
         let all = &state.objects.load_balancers.by_handle;
@@ -113,7 +114,8 @@ impl Twisted {
         Ok(handle)
     }
 
-    /// Another load balancer for the same Service, with other addresses if any are free.
+    /// Another load balancer for the same Service, with other addresses if the first pool of their
+    /// family has any.
     fn another(
         &self,
         mut one: cloud::LoadBalancer,

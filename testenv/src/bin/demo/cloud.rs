@@ -1,5 +1,5 @@
-//! The cloud of the demo: the mock, or a vendor's test API with the vendor's own provider in front
-//! of it.
+//! The cloud of the demo: the mock, or a vendor's test API with this vendor's provider in front of
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
