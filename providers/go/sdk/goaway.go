@@ -11,7 +11,7 @@ type conversations struct {
 	net.Listener
 	mutex sync.Mutex
 	open  map[*conversation]struct{}
-	// Made by allTold, and closed when no such connection is left.
+	// Made by allTold while such a connection is open. leave closes it, and forgets it, when none is left.
 	told chan struct{}
 }
 
@@ -34,11 +34,13 @@ func (c *conversations) Accept() (net.Conn, error) {
 func (c *conversations) allTold() <-chan struct{} {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.told = make(chan struct{})
+	told := make(chan struct{})
 	if len(c.open) == 0 {
-		close(c.told)
+		close(told)
+	} else {
+		c.told = told
 	}
-	return c.told
+	return told
 }
 
 func (c *conversations) leave(connection *conversation) {

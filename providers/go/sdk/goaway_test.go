@@ -140,3 +140,20 @@ func TestAGoAwayIsSeenHoweverFramesAreCut(t *testing.T) {
 	<-told
 	<-all.allTold()
 }
+
+// CORE-17: gRPC may accept a connection after the shutdown has begun.
+func TestAConnectionThatIsAcceptedDuringTheShutdownEndsQuietly(t *testing.T) {
+	all := &conversations{Listener: endless{}}
+	<-all.allTold()
+	late, err := all.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type endless struct{ net.Listener }
+
+func (endless) Accept() (net.Conn, error) { return sink{}, nil }
