@@ -2,15 +2,18 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -479,5 +482,48 @@ func TestTheSocketIsGuardedAndALivingOneIsLeftAlone(t *testing.T) {
 	taken.remove()
 	if left, err := filepath.Glob(directory + "/.*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// CORE-2: it may be that a process listens on a socket to which nobody can connect now. So the start is refused, and the error does not claim more than was found.
+func TestASocketThatCannotBeTriedIsRefusedWithWhatWasFound(t *testing.T) {
+	directory := t.TempDir()
+	at := func(name string) *net.UnixAddr {
+		return &net.UnixAddr{Name: filepath.Join(directory, name), Net: "unix"}
+	}
+	closed, err := net.ListenUnix("unix", at("closed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed.Close()
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(directory, "datagrams"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	for _, one := range []struct {
+		path string
+		mode os.FileMode
+	}{{filepath.Dir(directory), 0o755}, {directory, 0o755}, {filepath.Join(directory, "closed"), 0}} {
+		if err := os.Chmod(one.path, one.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, found := range map[string]error{"closed": syscall.EACCES, "datagrams": syscall.EPROTOTYPE} {
+		refused := make(chan error)
+		go func() {
+			// root may connect to every socket. Setfsuid changes the user of this thread, which ends with the goroutine.
+			runtime.LockOSThread()
+			if os.Geteuid() == 0 && name == "closed" {
+				if err := syscall.Setfsuid(65534); err != nil {
+					t.Error(err)
+				}
+			}
+			refused <- refuseLiving(at(name).Name, slog.New(slog.DiscardHandler))
+		}()
+		err := <-refused
+		if !errors.Is(err, found) || !strings.Contains(err.Error(), at(name).Name) || !strings.Contains(err.Error(), "remove the socket if none does") {
+			t.Errorf("%s: %v; expected %v", name, err, found)
+		}
 	}
 }

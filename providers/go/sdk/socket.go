@@ -240,8 +240,9 @@ func refuseLiving(path string, log *slog.Logger) error {
 		return nil
 	case errors.Is(err, os.ErrNotExist):
 		return nil
-	case err == nil:
-		_ = connection.Close()
+	case err != nil:
+		return fmt.Errorf("uid %d cannot find out whether a provider answers on %s: %w; remove the socket if none does, or choose another endpoint", os.Geteuid(), path, err)
 	}
+	_ = connection.Close()
 	return fmt.Errorf("another provider answers on %s; stop it, or choose another endpoint", path)
 }
