@@ -65,7 +65,7 @@ type Info struct {
 	NodeProjection NodeProjection
 	// MinControllerMinor is the lowest minor of the contract that the controller must speak.
 	MinControllerMinor uint32
-	// Without names implemented services that the server must not offer, such as one that the configuration switches off.
+	// Without names implemented services that the server must not offer, such as one that the configuration switches off. At least one service must remain.
 	Without []ServiceName
 
 	// Instances describes the instances to the controller.
@@ -214,13 +214,16 @@ func (i *Info) check(offersInstances bool) error {
 	if !providerName.MatchString(i.Name) {
 		return fmt.Errorf("the provider's name %q is not 1 to 63 lower-case letters, digits and dashes", i.Name)
 	}
+	if i.Version == "" {
+		return errors.New("the provider's Version \"\" is empty; right would be one such as \"1.2.3\"")
+	}
 	if offersInstances && len(i.ProviderIDPrefixes) == 0 {
 		return fmt.Errorf("instances are offered without a prefix of provider IDs; right would be ProviderIDPrefixes: []string{%q}", i.Name+"://")
 	}
 	if len(i.ProviderIDPrefixes) > 16 {
 		return fmt.Errorf("%d prefixes of provider IDs are more than 16", len(i.ProviderIDPrefixes))
 	}
-	for _, prefix := range i.ProviderIDPrefixes {
+	for at, prefix := range i.ProviderIDPrefixes {
 		wrong := ""
 		switch {
 		case prefix == "":
@@ -231,6 +234,8 @@ func (i *Info) check(offersInstances bool) error {
 			wrong = "does not contain ://"
 		case !prefixCharacters.MatchString(prefix):
 			wrong = "has characters other than ASCII letters, digits and ._:/@+-"
+		case slices.Contains(i.ProviderIDPrefixes[:at], prefix):
+			return fmt.Errorf("the prefix %q in ProviderIDPrefixes is there twice; right would be once", prefix)
 		}
 		if wrong != "" {
 			return fmt.Errorf("the prefix %q in ProviderIDPrefixes %s; right would be one such as %q (PROV-8)", prefix, wrong, i.Name+"://")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os/signal"
@@ -96,6 +97,9 @@ func (s *Server) session() (*session, error) {
 	offers := offersOf(s.Provider, info.Without)
 	if err := info.check(offers.lookups()); err != nil {
 		return nil, err
+	}
+	if offers.nothing() {
+		return nil, fmt.Errorf("the provider (%T) offers no service with Without: %q; right would be the methods of sdk.Instances or of another service, and a Without that does not name it", s.Provider, info.Without)
 	}
 	options := ServeOptions{Logger: s.Logger, MaxMessageBytes: s.MaxMessageBytes}
 	return &session{

@@ -378,21 +378,21 @@ func TestAWrongServerSaysWhatIsWrong(t *testing.T) {
 	for words, server := range map[string]Server{
 		"no Provider":                {},
 		"lower-case letters":         {Provider: named{Info{Name: "My Cloud"}}},
-		"without a prefix":           {Provider: named{Info{Name: "mycloud"}}},
-		"is empty":                   {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{""}}}},
-		"is longer than 253 bytes":   {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{strings.Repeat("m", 251) + "://"}}}},
-		"does not contain ://":       {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"mycloud:"}}}},
-		"characters other than":      {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"my cloud://"}}}},
-		"which does not exist":       {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, Without: []ServiceName{"x"}}}},
+		"without a prefix":           {Provider: named{Info{Name: "mycloud", Version: "1"}}},
+		"is empty":                   {Provider: named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{""}}}},
+		"is longer than 253 bytes":   {Provider: named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{strings.Repeat("m", 251) + "://"}}}},
+		"does not contain ://":       {Provider: named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{"mycloud:"}}}},
+		"characters other than":      {Provider: named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{"my cloud://"}}}},
+		"which does not exist":       {Provider: named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{"m://"}, Without: []ServiceName{"x"}}}},
 		"is not UTF-8":               {Provider: named{Info{Name: "mycloud", Version: noUTF8, ProviderIDPrefixes: []string{"m://"}}}},
-		"Classes is empty":           {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, LoadBalancers: LoadBalancerOptions{OnlyClasses: true}}}},
+		"Classes is empty":           {Provider: named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{"m://"}, LoadBalancers: LoadBalancerOptions{OnlyClasses: true}}}},
 		"more than 64":               {Provider: classes(slices.Repeat([]string{"m/lb"}, 65)...)},
 		"Services without a class":   {Provider: classes("default")},
 		"class \"mmm":                {Provider: classes(strings.Repeat("m", 254))},
 		"class \"m lb\"":             {Provider: classes("m lb")},
 		"class \"\"":                 {Provider: classes("")},
 		"is there twice":             {Provider: classes("m/lb", "m/lb")},
-		"right would be unix:///run": {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}}}, Endpoint: "p.sock"},
+		"right would be unix:///run": {Provider: named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{"m://"}}}, Endpoint: "p.sock"},
 	} {
 		if err := server.Serve(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", words, err)
@@ -400,8 +400,35 @@ func TestAWrongServerSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestAnInfoThatTheContractForbidsNamesItsFieldAtTheStart(t *testing.T) { // PROV-8
+	good := Info{Name: "mycloud", Version: "1.2.3", ProviderIDPrefixes: []string{"mycloud://", "mycloud://a/"}}
+	versionless, twice, withoutAll := good, good, good
+	versionless.Version = ""
+	twice.ProviderIDPrefixes = []string{"mycloud://", "other://", "mycloud://"}
+	withoutAll.Without = []ServiceName{ServiceInstances}
+	for _, row := range []struct {
+		provider Provider
+		words    []string
+	}{
+		{named{versionless}, []string{"Version", `""`, `"1.2.3"`}},
+		{named{twice}, []string{"ProviderIDPrefixes", `"mycloud://"`, "is there twice", "right would be"}},
+		{named{withoutAll}, []string{"no service", "sdk.named", `["instances"]`, "right would be"}},
+		{struct{ Provider }{named{good}}, []string{"no service", "Without: []", "right would be"}},
+	} {
+		_, err := (&Server{Provider: row.provider}).session()
+		for _, word := range row.words {
+			if err == nil || !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v", word, err)
+			}
+		}
+	}
+	if _, err := (&Server{Provider: named{good}}).session(); err != nil {
+		t.Error(err)
+	}
+}
+
 func classes(classes ...string) Provider {
-	return named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, LoadBalancers: LoadBalancerOptions{Classes: classes}}}
+	return named{Info{Name: "mycloud", Version: "1", ProviderIDPrefixes: []string{"m://"}, LoadBalancers: LoadBalancerOptions{Classes: classes}}}
 }
 
 type named struct{ info Info }

@@ -99,6 +99,9 @@ func offersOf(provider Provider, without []ServiceName) (o offers) {
 func (o *offers) lookups() bool     { return o.instances != nil || o.instanceBatches != nil }
 func (o *offers) zoneLookups() bool { return o.zones != nil || o.zoneBatches != nil }
 func (o *offers) routing() bool     { return o.routes != nil || o.routeBatches != nil }
+func (o *offers) nothing() bool {
+	return !o.lookups() && !o.zoneLookups() && o.loadBalancers == nil && !o.routing() && o.clusters == nil && o.volumes == nil && o.changes == nil
+}
 
 // contact is when the cloud last answered with success.
 type contact struct {
