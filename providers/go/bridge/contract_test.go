@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,6 +103,38 @@ func TestAFactWithoutAFormIsLeftOut(t *testing.T) {
 	}
 	if len(found.GetAddresses()) != 1 || len(found.GetLabels()) != 2 {
 		t.Errorf("addresses %v, labels %v", found.GetAddresses(), found.GetLabels())
+	}
+}
+
+type zoned struct {
+	cloudprovider.Zones
+	found cloudprovider.Zone
+}
+
+func (z *zoned) GetZoneByProviderID(context.Context, string) (cloudprovider.Zone, error) {
+	return z.found, nil
+}
+
+// ZONE-2.
+func TestAZoneThatIsNoLabelValueIsLeftOut(t *testing.T) {
+	zones := &zoned{}
+	bridge := serve(t, newLate(func(l *late) { makesAll(l); l.zones = zones }), Options{Offers: []string{"instances", "zones", "load-balancers"}})
+	bridge.initialise()
+	for _, row := range []struct {
+		found        cloudprovider.Zone
+		zone, region *string
+	}{
+		{cloudprovider.Zone{FailureDomain: "zone_1.a", Region: "eu-west"}, new("zone_1.a"), new("eu-west")},
+		{cloudprovider.Zone{FailureDomain: "Rack 1, left", Region: "eu-west"}, nil, new("eu-west")},
+		{cloudprovider.Zone{FailureDomain: "zone-a", Region: strings.Repeat("r", 300)}, new("zone-a"), nil},
+		{cloudprovider.Zone{FailureDomain: "z\xff"}, nil, nil},
+	} {
+		zones.found = row.found
+		said, err := bridge.zones.LookupZones(bridge.context(patience), &contract.LookupZonesRequest{Cluster: cluster(), Nodes: []*contract.NodeView{node("one")}})
+		must(t, err)
+		if is, expected := said.GetResults()[0].GetZone(), (&contract.Zone{Zone: row.zone, Region: row.region}); !proto.Equal(is, expected) {
+			t.Errorf("%q: %v", row.found, said)
+		}
 	}
 }
 

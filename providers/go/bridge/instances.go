@@ -260,13 +260,7 @@ func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.Inst
 	leftOut := func(what, value string, why ...string) {
 		klog.InfoS("A fact of an instance has no form in the contract and is left out (INST-15)", "instance", metadata.ProviderID, "fact", what, "value", value, "reason", strings.Join(why, "; "))
 	}
-	fact := func(what, value string) *string {
-		if why := validation.IsValidLabelValue(value); len(why) > 0 {
-			leftOut(what, value, why...)
-			return nil
-		}
-		return filled(value)
-	}
+	fact := func(what, value string) *string { return labelValue(what, value, leftOut) }
 	labels := map[string]string{}
 	for key, value := range metadata.AdditionalLabels {
 		// The controller drops invalid labels, with an event (INST-12).
@@ -283,6 +277,15 @@ func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.Inst
 	found.Labels = labels
 	found.Addresses = addressViews(metadata.NodeAddresses, leftOut)
 	return nil
+}
+
+// labelValue returns nil for a fact that is empty. It also returns nil for a fact that is no label value, and calls leftOut for it.
+func labelValue(what, value string, leftOut func(what, value string, why ...string)) *string {
+	if why := validation.IsValidLabelValue(value); len(why) > 0 {
+		leftOut(what, value, why...)
+		return nil
+	}
+	return filled(value)
 }
 
 // ListInstances lists the instances of a cloud with an InstanceLister.
@@ -365,8 +368,8 @@ func (b *Bridge) zone(ctx context.Context, within sdk.Budget, node *v1.Node) (*c
 	if err != nil {
 		return nil, b.failure(err)
 	}
-	if err := errors.Join(fits("the zone", zone.FailureDomain, nameBytes), fits("the region", zone.Region, nameBytes)); err != nil {
-		return nil, fault("%v", err)
+	leftOut := func(what, value string, why ...string) {
+		klog.InfoS("A fact of a Node has no form in the contract and is left out (ZONE-2)", "node", node.Name, "fact", what, "value", value, "reason", strings.Join(why, "; "))
 	}
-	return &contract.Zone{Zone: filled(zone.FailureDomain), Region: filled(zone.Region)}, nil
+	return &contract.Zone{Zone: labelValue("zone", zone.FailureDomain, leftOut), Region: labelValue("region", zone.Region, leftOut)}, nil
 }
