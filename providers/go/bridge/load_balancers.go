@@ -181,15 +181,15 @@ func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	}
 }
 
-// name returns the cloud's name of the load balancer; empty if the method panics, or if the contract does not accept the name.
+// name returns the cloud's name of the load balancer, cut as LB-33 says; empty if the method panics.
 func (a *aboutService) name(ctx context.Context) string {
 	name, err := guarded("GetLoadBalancerName", func() string {
 		return a.b.parts().balancer.GetLoadBalancerName(withOwner(ctx, a.owner), a.owner.ClusterName, a.service.DeepCopy())
 	})
-	if err != nil || fits("", name, nameBytes) != nil {
+	if err != nil {
 		return ""
 	}
-	return name
+	return cutTo(name, nameBytes)
 }
 
 // outcomeOf returns the outcome for the error of a method that writes.
@@ -478,9 +478,22 @@ func (b *Bridge) ListLoadBalancers(request *contract.ListLoadBalancersRequest, s
 		if one == nil {
 			return failed(fault("ListLoadBalancers answered nil as its item %d", number))
 		}
-		if err := stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_LoadBalancer{LoadBalancer: one}}); err != nil {
+		view, err := listedView(one)
+		if err != nil {
+			return failed(fault("ListLoadBalancers answered %.64q as its item %d: %v", one.LoadBalancerName, number, err))
+		}
+		if err := stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_LoadBalancer{LoadBalancer: view}}); err != nil {
 			return err
 		}
 	}
 	return stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_End{End: &contract.ListEnd{Total: uint64(len(listed))}}})
+}
+
+// listedView returns a listed load balancer with its name cut (LB-33). It returns an error if the contract does not accept another of its texts.
+func listedView(one *contract.ListedLoadBalancer) (*contract.ListedLoadBalancer, error) {
+	errs := []error{fits("the handle", one.GetHandle(), idBytes)}
+	for _, owner := range one.Owners {
+		errs = append(errs, fits("the namespace", owner.GetNamespace(), nameBytes), fits("the Service's name", owner.GetName(), nameBytes), fits("the Service's UID", owner.GetUid(), nameBytes))
+	}
+	return &contract.ListedLoadBalancer{LoadBalancerName: cutTo(one.LoadBalancerName, nameBytes), Handle: one.Handle, Owners: one.Owners}, errors.Join(errs...)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -453,6 +455,7 @@ type marked struct {
 	owner     *Owner
 	// Whether GetLoadBalancerName was called without the owner.
 	ownerless bool
+	listed    []*contract.ListedLoadBalancer
 }
 
 func (m *marked) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
@@ -472,7 +475,7 @@ func (m *marked) LoadBalancerInSync(context.Context, string, *v1.Service, []*v1.
 }
 
 func (m *marked) ListLoadBalancers(context.Context, string) ([]*contract.ListedLoadBalancer, error) {
-	return []*contract.ListedLoadBalancer{{LoadBalancerName: "lb-a"}}, nil
+	return m.listed, nil
 }
 
 func (m *marked) CloudScope(context.Context) (string, error) { return "account 7, region one", nil }
@@ -519,6 +522,73 @@ func TestAVendorCanAddWhatGosInterfaceLacks(t *testing.T) {
 	}
 	if cloud.ownerless {
 		t.Error("OwnerOf is nil in GetLoadBalancerName")
+	}
+}
+
+type longNamed struct{ marked }
+
+func (l *longNamed) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return l, true }
+
+func (l *longNamed) GetLoadBalancerName(context.Context, string, *v1.Service) string {
+	return "n" + strings.Repeat("ä", 200)
+}
+
+// LB-33: the name is for people.
+func TestALongNameOfALoadBalancerIsCutBetweenCharacters(t *testing.T) {
+	cut := "n" + strings.Repeat("ä", 126)
+	cloud := &longNamed{marked{ownership: contract.Ownership_OWNERSHIP_OURS, listed: []*contract.ListedLoadBalancer{{LoadBalancerName: "n" + strings.Repeat("ä", 200)}, {LoadBalancerName: "a\xffb"}}}}
+	bridge := serve(t, cloud, Options{})
+	bridge.initialise()
+	names := []string{}
+	for _, part := range bridge.listedBalancers() {
+		if one := part.GetLoadBalancer(); one != nil {
+			names = append(names, one.LoadBalancerName)
+		}
+	}
+	if !slices.Equal(names, []string{cut, "a\uFFFDb"}) {
+		t.Errorf("%q are listed", names)
+	}
+	if cloud.marked.listed[0].LoadBalancerName == cut {
+		t.Error("the cloud's own message is changed")
+	}
+	found, err := bridge.balancers.GetLoadBalancer(bridge.context(patience), &contract.GetLoadBalancerRequest{Cluster: cluster(), Service: service("a")})
+	must(t, err)
+	if name := found.GetFound().GetLoadBalancerName(); name != cut {
+		t.Errorf("found %q", name)
+	}
+}
+
+// CORE-11, LB-33: an item of a listing cannot be failed, so the listing is.
+func TestAListedLoadBalancerWithoutAFormFailsTheListing(t *testing.T) {
+	long := strings.Repeat("h", idBytes+1)
+	for name, one := range map[string]*contract.ListedLoadBalancer{
+		"nil":                        nil,
+		"a long handle":              {LoadBalancerName: "b", Handle: &long},
+		"a handle that is no UTF-8":  {LoadBalancerName: "b", Handle: new("\xff")},
+		"a namespace of no UTF-8":    {LoadBalancerName: "b", Owners: []*contract.ServiceRef{{Namespace: "\xff"}}},
+		"a Service with a long name": {LoadBalancerName: "b", Owners: []*contract.ServiceRef{{Name: long}}},
+		"a UID that is no UTF-8":     {LoadBalancerName: "b", Owners: []*contract.ServiceRef{{Uid: "\xff"}}},
+	} {
+		bridge := serve(t, &marked{listed: []*contract.ListedLoadBalancer{{LoadBalancerName: "a"}, one}}, Options{})
+		bridge.initialise()
+		parts := bridge.listedBalancers()
+		if last := parts[len(parts)-1].GetFailed(); last.GetCode() != contract.FailureCode_FAILURE_CODE_INTERNAL || last.GetReason() != "InvalidAnswer" {
+			t.Errorf("%s: %v", name, parts)
+		}
+	}
+}
+
+func (s *served) listedBalancers() (parts []*contract.ListLoadBalancersResponse) {
+	s.t.Helper()
+	stream, err := s.balancers.ListLoadBalancers(s.context(patience), &contract.ListLoadBalancersRequest{Cluster: cluster()})
+	must(s.t, err)
+	for {
+		part, err := stream.Recv()
+		if err == io.EOF {
+			return parts
+		}
+		must(s.t, err)
+		parts = append(parts, part)
 	}
 }
 

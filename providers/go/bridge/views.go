@@ -365,9 +365,17 @@ func shorten(text string) string {
 		return text
 	}
 	const more = "…"
-	cut := textBytes - len(more)
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
+	return cutTo(text, textBytes-len(more)) + more
+}
+
+// cutTo cuts a text for people between two characters.
+func cutTo(text string, most int) string {
+	text = readable(text)
+	if len(text) <= most {
+		return text
 	}
-	return text[:cut] + more
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
 }
