@@ -246,6 +246,17 @@ func TestAPrefixOfAnotherFormIsRefused(t *testing.T) {
 	}
 }
 
+// PROV-8 has the form of a prefix; its field says that none is there twice.
+func TestAPrefixThatIsThereTwiceIsRefused(t *testing.T) {
+	options := Options{ProviderIDPrefixes: []string{"scripted://", "other://", "scripted://"}}
+	err := options.complete("scripted")
+	for _, word := range []string{"provider-id-prefix", `"scripted://"`, "twice", "write each prefix once"} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+}
+
 type otherScope struct{ marked }
 
 func (o *otherScope) CloudScope(context.Context) (string, error) { return "acct $(x)", nil }

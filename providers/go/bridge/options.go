@@ -150,9 +150,11 @@ func (o *Options) complete(providerName string) error {
 	if len(o.ProviderIDPrefixes) > 16 {
 		wrong = append(wrong, fmt.Errorf("provider-id-prefix: %d prefixes; the contract allows 16", len(o.ProviderIDPrefixes)))
 	}
-	for _, prefix := range o.ProviderIDPrefixes {
+	for at, prefix := range o.ProviderIDPrefixes {
 		if len(prefix) > nameBytes || !providerIDPrefix.MatchString(prefix) {
 			wrong = append(wrong, fmt.Errorf("provider-id-prefix: %q is none (PROV-8); write at most %d letters, digits and any of ._:/@+-, with :// among them, such as aws://", prefix, nameBytes))
+		} else if slices.Contains(o.ProviderIDPrefixes[:at], prefix) {
+			wrong = append(wrong, fmt.Errorf("provider-id-prefix: %q is there twice; write each prefix once", prefix))
 		}
 	}
 	wrong = append(wrong, checkOffers(o.Offers))
