@@ -554,7 +554,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 	// The cloud checks no context.
 	w.edit(t, func(state *store.State) { state.SlowMS = 20_000 })
 	failed = ensure(5*time.Second, whole("web"), a).GetFailed()
-	if failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer had not returned after") || !strings.Contains(failed.GetMessage(), "calls that change the same object are answered BUSY") {
+	if failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer had not returned after") || !strings.Contains(failed.GetMessage(), "other calls that change the object are answered BUSY") {
 		t.Errorf("%v", failed)
 	}
 	code(t, ensure(patience, whole("web"), a).GetFailed(), contract.FailureCode_FAILURE_CODE_BUSY)

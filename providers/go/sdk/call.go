@@ -73,7 +73,7 @@ type OverrunError struct {
 
 // Error names the method and the consequence.
 func (o *OverrunError) Error() string {
-	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; until it does, calls that change the same object are answered BUSY",
+	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; if it changes an object, other calls that change the object are answered BUSY until it returns",
 		o.Method, o.After.Round(time.Millisecond))
 }
 

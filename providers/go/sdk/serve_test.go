@@ -118,6 +118,10 @@ func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 	if overran, ok := err.(*OverrunError); !ok || overran.Method != "Method" {
 		t.Error(err)
 	}
+	// A method that changes nothing, such as a lookup, keeps no other call waiting.
+	if err == nil || !strings.HasSuffix(err.Error(), "; if it changes an object, other calls that change the object are answered BUSY until it returns") {
+		t.Error(err)
+	}
 }
 
 // The SDK logs the ID of a call with a panic and with a failure of the provider's code. The caller logs the same ID.
