@@ -302,7 +302,7 @@ func (r *report) write(output io.Writer) {
 	}
 	said := byRule(output, "Rules that the cloud breaks (each with the checks that show it):", rest, "failed", func(id string) string { return remedies[id] })
 	byRule(output, "Rules that it should keep, and does not:", rest, "warned", func(string) string { return "" })
-	byRule(output, "Rules that no cloud can keep behind today's Go interface:", accounted, "failed", func(id string) string { return beyond[id] })
+	byRule(output, "Rules whose checks a cloud with Go's interface alone need not pass:", accounted, "failed", func(id string) string { return beyond[id] })
 	r.writeLacks(output)
 	switch {
 	case said:

@@ -43,7 +43,7 @@ Rules that the cloud breaks (each with the checks that show it):
 Rules that it should keep, and does not:
   PROV-21  provider/watch
 
-Rules that no cloud can keep behind today's Go interface:
+Rules whose checks a cloud with Go's interface alone need not pass:
   LB-1  load-balancers/owner-previous
       -> Go's interface knows no owner ID: OwnerChecker adds that
 `
