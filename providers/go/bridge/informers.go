@@ -31,7 +31,7 @@ type lacks struct {
 // note records the request if it is the first, and returns the error for the cloud.
 func (l *lacks) note(what string) error {
 	text := what + ": a provider knows only the Nodes and Services that calls named, and a cloud that took these for all could remove the others; " +
-		"start it with --kubeconfig FILE, whose user may get, list and watch them (and patch them, where the cloud writes to them)"
+		"start it with --kubeconfig FILE, whose user may get, list and watch them, and write what the cloud writes"
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.what == "" {

@@ -277,7 +277,7 @@ func TestACloudThatWatchesAllServicesDoesNotStartOnAPartOfThem(t *testing.T) {
 		// The cloud's own Initialize waits for a listing that never comes.
 		failed := w.startWithin(patience).GetFailed()
 		code(t, failed, contract.FailureCode_FAILURE_CODE_PRECONDITION)
-		for _, text := range []string{"services with a client of its own", "a provider knows only the Nodes and Services that calls named", "--kubeconfig FILE", "list and watch"} {
+		for _, text := range []string{"services with a client of its own", "a provider knows only the Nodes and Services that calls named", "--kubeconfig FILE", "list and watch them, and write what the cloud writes"} {
 			if failed.GetReason() != "NeedsKubernetes" || !strings.Contains(failed.GetMessage(), text) {
 				t.Errorf("no %q in %v", text, failed)
 			}
