@@ -78,8 +78,8 @@ type Options struct {
 	AllowUntagged bool
 	// Kubeconfig is the file for a real client of the API server, for a cloud that needs one.
 	Kubeconfig string
-	// Classify returns the code for an error of the cloud, or UNSPECIFIED. Without it an error is INTERNAL, or UNAVAILABLE if a context
-	// ended or no place was free.
+	// Classify returns the code for an error of the cloud, or UNSPECIFIED. The bridge itself knows the errors that Go's interface defines, such as
+	// InstanceNotFound: the README has their answers. Any other error without a code is INTERNAL, or UNAVAILABLE if a context ended or no place was free.
 	Classify func(error) contract.FailureCode
 }
 
@@ -114,8 +114,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.VolumeSources, "volume-source", o.VolumeSources, "Sources of volumes that are this cloud's, such as awsElasticBlockStore or csi/ebs.csi.aws.com; all unless set.")
 	flags.StringSliceVar(&o.NodeLabels, "node-label", o.NodeLabels, "Labels of Nodes that the cloud reads; all unless set.")
 	flags.StringSliceVar(&o.NodeAnnotations, "node-annotation", o.NodeAnnotations, "Annotations of Nodes that the cloud reads.")
-	flags.IntVar(&o.ConcurrentCalls, "concurrent-calls", o.ConcurrentCalls, "How many methods of the cloud may run at once for instances and zones, as many for routes, and as many for the rest; 0 is 16.")
-	flags.IntVar(&o.ConcurrentServices, "concurrent-services", o.ConcurrentServices, "How many methods of the cloud's LoadBalancer may run at once; 0 is 1, as upstream's --concurrent-service-syncs.")
+	flags.IntVar(&o.ConcurrentCalls, "concurrent-calls", o.ConcurrentCalls, "How many methods of the cloud may run at once for instances and zones, as many for routes, and as many for the rest except load balancers; 0 is 16.")
+	flags.IntVar(&o.ConcurrentServices, "concurrent-services", o.ConcurrentServices, "How many methods of the cloud's LoadBalancer may run at once, not counting GetLoadBalancerName; 0 is 1, as upstream's --concurrent-service-syncs.")
 	flags.Uint32Var(&o.MaxBatch, "max-batch", o.MaxBatch, "How many Nodes or routes one call takes; 0 is 100.")
 	flags.BoolVar(&o.AllowUntagged, "allow-untagged-cloud", o.AllowUntagged, "Log nothing about a cloud that has no cluster ID (HasClusterID is false).")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "For clouds that insist on a client of the API server: without it they get a stand-in that knows only the Nodes and Services of the calls.")
