@@ -74,13 +74,13 @@ func run(arguments []string, environment func(string) string, input io.Reader, o
 		stop()
 		<-signals
 		t.kill()
-		fmt.Fprintf(errorOutput, "left: %s; a next run removes the load balancer first\n", t.left())
+		fmt.Fprintf(errorOutput, "left: %s\n", t.left())
 		os.Exit(130)
 	}()
 	err = t.play(ctx, flags.Args())
 	interrupted := ctx.Err() != nil
 	if cleaning := t.clean(); cleaning != nil {
-		fmt.Fprintf(errorOutput, "left: %s: %v; a next run removes the load balancer first\n", t.left(), cleaning)
+		fmt.Fprintf(errorOutput, "%v\nleft: %s\n", cleaning, t.left())
 		t.kill()
 		return 1
 	}
@@ -131,7 +131,7 @@ func read(path string, environment func(string) string) (*config, error) {
 }
 
 func agreed(input io.Reader, output io.Writer) bool {
-	fmt.Fprint(output, "Go on? [y/N] (YES=1 does not ask) ")
+	fmt.Fprint(output, "Go on? [y/N] (--yes, or YES=1 for make and smoke.sh, does not ask) ")
 	answer, _ := bufio.NewReader(input).ReadString('\n')
 	return strings.EqualFold(strings.TrimSpace(answer), "y") || strings.EqualFold(strings.TrimSpace(answer), "yes")
 }

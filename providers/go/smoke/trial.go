@@ -323,19 +323,20 @@ func (t *trial) gone(ctx context.Context) error {
 	return err
 }
 
-// left names the objects that may still be in the cloud.
+// left names the objects that may still be in the cloud, and says who removes them.
 func (t *trial) left() string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	all := []string{}
 	if t.balancer {
-		all = append(all, "a load balancer of the Service default/smoke")
+		balancer := "a load balancer of the Service default/smoke"
 		if t.handle != nil {
-			all[0] = "load balancer " + *t.handle
+			balancer = "load balancer " + *t.handle
 		}
+		all = append(all, balancer+" (the next run removes it first)")
 	}
 	if t.route != nil {
-		all = append(all, "the route to "+t.route.DestinationCidr)
+		all = append(all, "the route to "+t.route.DestinationCidr+" (no run removes it: remove it yourself)")
 	}
 	if len(all) == 0 {
 		return "nothing"
