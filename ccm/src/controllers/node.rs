@@ -361,7 +361,7 @@ impl Reconciler for Worker {
                 session.ownership.concerns(provider, node) && plan::is_uninitialized(node)
             });
             if let Some(node) = node {
-                // A hint, or a change during the last lookup, brought it back.
+                // Needed if a hint, or a change during the last lookup, brought the Node back.
                 self.wait_for(&node);
                 nodes.push(node);
             } else {

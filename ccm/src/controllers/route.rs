@@ -45,7 +45,7 @@ use ledger::{Ledger, NodeName};
 use lists::Lists;
 
 /// Without any change, a pass starts after this time and up to a quarter more (▲R6), or after the
-/// period if that is longer. This time also limits how long a destination waits for a list.
+/// period if that is longer. A destination that still waits for a list after this time asks again.
 pub(crate) const RESYNC: Duration = Duration::from_hours(1);
 /// The longest backoff after a failed list or call. For lists it is the period if that is longer.
 const LONGEST_DELAY: Duration = Duration::from_mins(5);

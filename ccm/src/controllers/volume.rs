@@ -29,7 +29,7 @@ pub(crate) use webhook::Webhook;
 #[cfg(any(test, fuzzing))]
 pub(crate) use webhook::fuzz;
 
-/// The limit for volumes that are written at once.
+/// If this many volumes are being written, no further volume leaves the queue.
 const MOST_WRITES: usize = 64;
 
 /// The loop of one provider, which fills `volumes`. Returns after `context.stop`, when the work in

@@ -125,8 +125,7 @@ fn taken(id: &str, why: &str) -> CallError {
     ))
 }
 
-/// Whether this Node keeps its provider ID from other Nodes. It does, unless it is being deleted or
-/// has not been Ready for [`STALE`].
+/// Whether this Node keeps its provider ID from other Nodes.
 fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     if holder.metadata.deletion_timestamp.is_some() {
         return false;

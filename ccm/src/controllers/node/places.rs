@@ -52,9 +52,9 @@ impl Places {
 
     /// Waits for the permits of a lookup. Calls about Nodes that hung take at most a quarter of the
     /// places, and LookupInstances of other refreshes at most half, but at least one each. So new
-    /// Nodes find a place, unless there are few. The ccm asks one by one about the new Nodes of a
-    /// late batch, and one of them hangs. These calls take at most half of the places, but at least
-    /// two, so that the other Nodes do not wait for that one.
+    /// Nodes find a place, unless there are few. Other calls about one isolated Node take at most
+    /// half of the places, but at least two: one Node of a late batch may hang, and the others must
+    /// not wait for it.
     pub(super) async fn take(
         &self,
         session: &Arc<Session>,

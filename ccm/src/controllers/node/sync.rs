@@ -157,7 +157,7 @@ impl Worker {
     }
 
     /// Adds zones and regions that the metadata lacks. It settles each call's Nodes when the call
-    /// is answered.
+    /// has ended.
     async fn add_zones(
         &self,
         session: &Arc<Session>,

@@ -25,7 +25,7 @@ use crate::writes::{EventSink, Writes};
 pub(crate) use cloud::{Cloud, Instead, ListingEnd, State as CloudState, Zones};
 pub(crate) use faults::{Fault, Faults};
 
-/// The Nodes of a cluster.
+/// The API server. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
@@ -87,7 +87,6 @@ impl FakeApi {
         self.put(&node);
     }
 
-    /// Deletes a Node.
     pub(crate) fn delete(&self, name: &str) {
         let gone = self.state.lock().unwrap().nodes.remove(name);
         if let Some(gone) = gone {

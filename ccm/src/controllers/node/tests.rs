@@ -324,7 +324,7 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
 }
 
 impl Bench {
-    /// The provider's status when it claims these prefixes of provider IDs.
+    /// From now on the provider claims these prefixes of provider IDs.
     fn claims(&self, prefixes: &[&str]) {
         let info = api::GetProviderInfoResponse {
             provider_id_prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),

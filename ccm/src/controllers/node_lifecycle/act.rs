@@ -34,7 +34,7 @@ enum Fate {
 }
 
 impl Lifecycle {
-    /// Deletes the Nodes that are due. Reads each Node again just before. `listing`: the provider
+    /// Deletes the Nodes of `pass.delete`. Reads each again just before. `listing`: the provider
     /// offers a list, which may veto. `now`: the time of the pass.
     pub(super) async fn delete(
         &self,

@@ -34,8 +34,8 @@ pub(super) struct Brake {
     /// The time and the Node's UID, oldest first.
     deletions: VecDeque<(Instant, String)>,
     holding: bool,
-    /// The Nodes that were due while the brake held, by UID, and that the provider has not
-    /// recognised since. They outlive a session.
+    /// The Nodes that were due since the brake began to hold, by UID, until [`Self::recognised`].
+    /// They outlive a session.
     held: BTreeSet<String>,
     /// The share does not apply before this time: the former leader may have used it up.
     cautious_until: Option<Instant>,
@@ -158,12 +158,12 @@ impl Brake {
         self.held.clear();
     }
 
-    /// Whether the Node was due while the brake held, and the provider has not recognised it since.
+    /// Whether the Node was due since the brake began to hold, without [`Self::recognised`] since.
     pub(super) fn has_held(&self, uid: &str) -> bool {
         self.held.contains(uid)
     }
 
-    /// The provider recognises the Node.
+    /// A known state other than ABSENT came for the Node, or the provider's list has its instance.
     pub(super) fn recognised(&mut self, uid: &str) {
         self.held.remove(uid);
     }

@@ -16,8 +16,8 @@ pub(super) struct Hinted {
 }
 
 impl Hinted {
-    /// If `some` has at least this many entries, the next hint sets `all`. Hints also come while
-    /// the provider is not usable; no pass takes them then.
+    /// If `some` has at least this many entries, the next hint about an instance sets `all`. Hints
+    /// also come while the provider is not usable; no pass takes them then.
     const MOST: usize = 10_000;
 
     /// Takes a hint. Returns whether it may be about instances.

@@ -15,9 +15,9 @@
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises a Node.
 //!
-//! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
-//! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node may wait
-//! longer, for example after a slow answer, or if the brake holds it back.
+//! The ccm asks less often about a Node whose answer and Ready condition stay the same. It waits
+//! for a tenth of the time since the last change, at least one period and at most `MOST_PERIODS`
+//! periods. A Node may wait longer, for example after a slow answer, or if the brake holds it back.
 
 mod answers;
 mod nodes;
@@ -77,7 +77,7 @@ pub(super) struct Questions {
 
 /// The input of a pass.
 pub(super) struct Findings<'a> {
-    /// The answers that have arrived. A Node without an answer keeps its state.
+    /// The answers that have arrived.
     pub(super) answers: &'a [Answer],
     /// All Nodes of this provider, as they are after the answers.
     pub(super) nodes: &'a [Arc<Node>],
@@ -116,15 +116,13 @@ pub(super) struct Pass {
     pub(super) waiting: bool,
     /// Why the pass is void, for people.
     pub(super) void: Option<String>,
-    /// Why the pass learned nothing: all answers are failures, and not only missed deadlines. Nodes
-    /// about which no answer came keep their counts.
+    /// Why the pass learned nothing: all answers are failures, and not only missed deadlines.
+    /// Unlike a void pass, it leaves the counts of Nodes without an answer.
     pub(super) failed: Option<String>,
 }
 
 impl Ledger {
-    /// An empty ledger. A Node that is not older than `min_age` is never due. `longest_step` is the
-    /// longest time between two ABSENT answers that counts in full, unless the deadline of a lookup
-    /// is longer.
+    /// An empty ledger. A Node that is not older than `min_age` is never due.
     pub(super) fn new(min_age: Duration, period: Duration, longest_step: Duration) -> Self {
         Self {
             min_age,

@@ -1,5 +1,5 @@
-//! Reports passes to operators and users. The report of a lasting state is repeated after
-//! [`REPORT_AGAIN`] at the earliest.
+//! Reports passes to operators and users. Within a term, the report of a lasting state is repeated
+//! after [`REPORT_AGAIN`] at the earliest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,8 +80,7 @@ impl Reported {
         }
     }
 
-    /// Reports that a Node stays, and why. Repeats the report of a lasting state after
-    /// [`REPORT_AGAIN`] at the earliest.
+    /// Reports that a Node stays, and why.
     pub(super) fn stays(&mut self, lifecycle: &Lifecycle, node: &Node, why: Stays<'_>) {
         self.stays.retain(|_, at| at.elapsed() < REPORT_AGAIN);
         let key = (plan::uid(node).to_owned(), matches!(why, Stays::Shared));

@@ -11,7 +11,7 @@ use super::plan::Task;
 use crate::planted::planted;
 use crate::provider::{CallError, CallErrorCode};
 
-/// Routes are removed only on a list that is younger than this.
+/// Work that removes routes begins only on a list that is younger than this.
 const REMOVED_ON: Duration = Duration::from_mins(5);
 
 /// The state of the route that a Node wants.
@@ -112,7 +112,7 @@ pub(super) enum Due {
     Nothing,
 }
 
-/// The destinations that a Node wants, or that have work in progress or to repeat.
+/// The destinations that a Node wants, or that have work in progress or left.
 #[derive(Default)]
 pub(super) struct Ledger {
     entries: BTreeMap<IpNet, Entry>,
@@ -448,9 +448,9 @@ impl Ledger {
 }
 
 /// The state of a wanted route, if the list proves it. The list proves nothing without
-/// [`Says::Something`], or if a listed route of the destination violates the contract. It also
-/// proves nothing if no route leads to the Node and the list has one of these: a route with the
-/// Node's former addresses, or, for the first time, one that leads nowhere or to an unknown address.
+/// [`Says::Something`], or if a listed route of the destination violates the contract. If no route
+/// leads to the Node, two kinds of routes inside the cluster's CIDRs prove nothing. One has the
+/// Node's former addresses. The other leads nowhere or to an unknown address, for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It exists.

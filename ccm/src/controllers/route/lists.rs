@@ -52,8 +52,8 @@ impl Reconciler for Lists {
         );
     }
 
-    /// Makes a pass due at once if there is a Node to route. Otherwise the first such Node or the
-    /// end of the period makes it due.
+    /// Makes a pass due at once if there is a Node to route. Otherwise it is due after the period,
+    /// or at an earlier change or hint.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<()> {
         self.0.state().ownership = Some(Arc::clone(&session.ownership));
         if self.0.facts(session).iter().any(NodeFacts::is_routed) {
@@ -262,7 +262,7 @@ impl Routes {
             return self.lists.queue.add(());
         }
         if !self.is_current(session) {
-            // The same session may be usable again later, and then nothing else makes a pass due.
+            // The same session may be usable again later, which alone makes no pass due.
             return self.lists.queue.add(());
         }
         let nodes = plan::in_either(self.facts(session), nodes);

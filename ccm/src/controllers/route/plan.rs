@@ -427,8 +427,8 @@ impl<'a> Round<'a, '_> {
 }
 
 /// Whether to remove a route to a destination that no Node wants: it is marked as ours, its target
-/// is gone, it names a Node, or it leads to a Node's address. Any other unmarked route stays, for
-/// example one to an address that no Node has.
+/// is gone, it names a Node, or it leads to an address of just one Node. Any other unmarked route
+/// stays, for example one to an address that no Node has.
 fn is_ours_to_remove(route: &api::Route, index: &Index<'_>) -> bool {
     planted!(OthersRoutesAreUnwanted)
         || route.ownership == i32::from(api::Ownership::Ours)

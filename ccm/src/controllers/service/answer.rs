@@ -127,9 +127,9 @@ impl Theirs {
 
     const SHOWN: usize = 10;
 
-    /// Whether the provider seems to have taken it over without permission. That is so if `ready`
-    /// has one of its addresses, and the Service did not ask for that address
-    /// (`spec.loadBalancerIP`).
+    /// Whether the provider seems to have taken it over without permission: `ready` has one of its
+    /// addresses that the Service did not ask for (`spec.loadBalancerIP`). `adopt_unmarked` is the
+    /// permission for unmarked load balancers.
     pub(super) fn taken_by(
         &self,
         ready: &LoadBalancerStatus,

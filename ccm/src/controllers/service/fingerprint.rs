@@ -65,8 +65,8 @@ pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     let annotations: BTreeMap<_, _> = annotations
         .filter(|(key, _)| *key != ANNOTATION && *key != LAST_APPLIED)
         .collect();
-    // An empty list, text or number is equal to an absent one. The API server fills in the fields
-    // of ports.
+    // An empty list, `loadBalancerIP` or `healthCheckNodePort` is equal to an absent one. The API
+    // server fills in the fields of ports.
     let inputs = (
         &service.metadata.uid,
         annotations,

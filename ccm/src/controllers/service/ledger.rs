@@ -325,7 +325,7 @@ impl Ledger {
         record.is_some_and(|record| record.progress.is_pending())
     }
 
-    /// Marks all tasks for a check, after their jobs.
+    /// Marks all tasks for a check. If a job runs, the check follows it.
     pub(super) fn check_all(&mut self) {
         let records = self.entries.values_mut();
         records.for_each(|record| record.check = true);

@@ -32,7 +32,7 @@ const MOST_REPORTED: usize = 10;
 pub(super) struct Lists {
     orphans: Orphans,
     standing: Standing,
-    /// Whether a list of this session was seen. Until a second list, the gauges keep their values.
+    /// Whether a list of this session was seen. The first list does not set the gauges.
     seen: bool,
 }
 

@@ -54,8 +54,8 @@ pub(super) enum Progress {
         inputs: Option<Fingerprint>,
     },
     /// The provider answered INVALID, or an Update failed (B-S10). For a wanted Service, Ensure is
-    /// next, unless a check is due. Changed targets make the Service due at once, unless the
-    /// provider ignores Nodes.
+    /// next, unless a check is due. Changed targets make the Service due before its retry, unless
+    /// the provider ignores Nodes.
     Rejected,
     /// The load balancer is in sync.
     Confirmed {
@@ -93,8 +93,7 @@ pub(super) struct Record {
     /// The input of the last decision, including our own writes.
     pub(super) seen: Seen,
     pub(super) cloud: Cloud,
-    /// A handle that is not stored on the Service yet, and the provider that gave it: (provider,
-    /// handle). Any answer can contain one.
+    /// A handle that is not stored on the Service yet: (the provider that gave it, the handle).
     pub(super) unsaved_handle: Option<(String, String)>,
     pub(super) progress: Progress,
     /// The next call for a wanted Service is Get, or Ensure without the capability `in_sync`.
@@ -155,7 +154,7 @@ impl Record {
     }
 }
 
-/// The fields of a Service that the plan uses.
+/// The parts of a Service whose change needs a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// With the class.

@@ -4,7 +4,8 @@
 //! "done" (also "but for targets") and one of its writes fails, the record keeps the values of the
 //! row "is sent".
 //! [`settle`] applies the other rows, after the answer's writes. In them, "as before" is the value
-//! that the row "is sent" left. A test compares this table with the code.
+//! that the row "is sent" left. Some failures and target errors bring their own delay instead of
+//! "backoff". A test compares this table with the code.
 //!
 //! | call | answer | cloud | progress | check | failures | next |
 //! |---|---|---|---|---|---|---|

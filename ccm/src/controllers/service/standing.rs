@@ -39,10 +39,10 @@ pub(super) type Finding = (usize, Odd);
 /// The result of one list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Stands {
-    /// New differences to report. Within a session, each is here once as long as it lasts.
+    /// New differences to report: each once while consecutive lists of a session show it.
     pub(super) news: Vec<Finding>,
-    /// Services to check because their load balancer is not listed. Within a session, each is here
-    /// once as long as that lasts.
+    /// Services to check because their load balancer is not listed: each once while consecutive
+    /// lists of a session lack it.
     pub(super) looks: Vec<usize>,
     /// The number of Services with several load balancers in this list and the one before.
     pub(super) several: usize,

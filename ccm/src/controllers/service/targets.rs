@@ -157,8 +157,6 @@ impl Candidates {
         let most = self.most.unwrap_or(usize::MAX);
         let left_out = chosen.len().saturating_sub(most);
         if left_out > 0 {
-            // Each Node has its own rank, so a Node that joins or leaves displaces at most one
-            // other.
             chosen.sort_by_cached_key(|(name, node)| (!node.ready, rank(name), (*name).clone()));
             chosen.truncate(most);
             chosen.sort_by_key(|(name, _)| *name);

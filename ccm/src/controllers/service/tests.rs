@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Lets 20 s of paused time pass. After that, only retries and lists call the provider.
+    /// Lets 20 s of paused time pass, so that only retries and lists are left to do.
     async fn rest(&self) {
         sleep(Duration::from_secs(20)).await;
     }

@@ -247,7 +247,7 @@ fn affinity(
     Ok(Some(affinity))
 }
 
-/// Whether this term matches no Node.
+/// Whether this term is empty. Then it matches no Node.
 fn is_empty(term: &NodeSelectorTerm) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();

@@ -131,7 +131,6 @@ impl Worker {
         }
     }
 
-    /// Handles a failed call.
     fn troubled(&self, volume: &PersistentVolume, trouble: &CallError, batch: &Batch<'_, String>) {
         let (key, provider) = (
             super::name(volume).to_owned(),

@@ -399,7 +399,6 @@ fn zones_fill_in_what_the_metadata_left_out() {
     );
 }
 
-/// Of the changes of a Node, only those that the provider sees can change its answer.
 #[test]
 fn only_a_change_that_the_provider_sees_wakes_a_node() {
     let projection = api::NodeProjection {

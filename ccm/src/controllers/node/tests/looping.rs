@@ -137,7 +137,7 @@ async fn one_poison_node_keeps_only_itself_waiting() {
         .until("all others", |this| this.uninitialized() == 1)
         .await;
     assert!(took < Duration::from_secs(2), "{took:?}");
-    // From then on that Node is looked up alone, and a new Node does not wait for it.
+    // From then on that Node is looked up alone, also when a new Node joins.
     let calls = looping.sizes().len();
     looping.api.put(&fresh("n9999"));
     looping

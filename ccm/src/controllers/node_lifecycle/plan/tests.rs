@@ -347,7 +347,7 @@ fn m10_an_answer_that_is_still_to_come_neither_counts_nor_breaks_the_row() {
     driver.pending.clear();
     assert_eq!(said(&mut driver), 1, "two answers, with nothing between");
 
-    // A void pass, a provider that is not READY and a long time break this row too.
+    // A void pass, a provider that is not READY and a long time break this row.
     let void: Between = |driver, nodes| {
         let pass = driver.pass_with(nodes, nodes, |_| Some(Ok(Absent)));
         assert!(pass.void.is_some());

@@ -57,8 +57,8 @@ async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
 }
 
 /// The reads that a cloud without batches needs, compared with upstream's. In each period upstream
-/// asks about each Node that is not Ready: whether its instance exists, then whether it is shut
-/// down.
+/// asks about each Node that is not Ready: whether its instance exists and, if so, whether it is
+/// shut down.
 #[tokio::test(start_paused = true)]
 async fn l1_calls_by_situation() {
     use api::InstanceState::{Absent, Running, Stopped};

@@ -225,8 +225,7 @@ type Row = (
     &'static str,
 );
 
-/// The cases of upstream's tests and similar ones: Nodes, routes, tasks, and the conditions after
-/// them.
+/// The cases of upstream's tests and similar ones.
 #[test]
 fn b_r2_b_r4_each_node_gets_the_routes_to_its_pods_and_no_other_stays() {
     let (a, b) = ("a 10.8.1.0/24 10.0.0.1", "b 10.8.2.0/24 10.0.0.2");

@@ -38,7 +38,7 @@ async fn r6_an_idle_hour_makes_at_most_one_list_and_a_day_one_for_each_or_nearly
     world.lead().await;
     world.until("routes", |world| world.all_created(20)).await;
     let (lists, writes) = (world.lists(), world.api.writes().len());
-    // Heartbeats and other frequent changes of Nodes.
+    // Frequent changes of Nodes that do not matter for routes.
     for beat in 0..360 {
         sleep(Duration::from_secs(10)).await;
         world.api.edit(&name(beat % 20), |node| {

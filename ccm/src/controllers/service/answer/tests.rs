@@ -104,7 +104,6 @@ fn b_s8_outcomes_of_ensure() {
         ensured(Some(Ensured::Pending(pending))).verdict,
         Verdict::Pending(Duration::from_secs(7), "soon".into())
     );
-    // The message is cut, because the controller keeps it while the Service waits.
     let message = "x".repeat(5_000);
     let (kept, retry_after) = (cut(&message), Some(seconds(7)));
     let pending = Ensured::Pending(api::Pending {

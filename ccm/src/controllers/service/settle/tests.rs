@@ -278,7 +278,7 @@ fn s18_the_first_delete_is_reported_as_such_whatever_failed_before() {
     }
 }
 
-/// The warnings about the Service come with the first call only.
+/// The warnings about the Service do not repeat with the next call.
 #[test]
 fn s15_s17_s19_what_is_reported_before_a_call() {
     use crate::controllers::service::handle::ANNOTATION;
@@ -302,7 +302,7 @@ fn s15_s17_s19_what_is_reported_before_a_call() {
             notes.retain(|note| *note != notes::ensuring() && *note != notes::deleting());
             (record, notes)
         };
-        // The notes before a first call, and before the next one, which follows after a failure.
+        // The notes before a first call. Before the next one, after a failure, there are none.
         let both = |service: &Service, targets: &TargetSet| {
             let (record, first) = before(record(), service, targets);
             let record = Record {

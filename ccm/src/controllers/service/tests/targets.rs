@@ -267,7 +267,7 @@ async fn b_s7_an_older_set_never_follows_a_newer_one() {
     sleep(Duration::from_millis(1_500)).await;
     assert!(world.cloud.called("Update") < 400, "the round still runs");
     world.server.put_node(node("n2"));
-    // Meanwhile one of the last Services is reconciled because of a port change.
+    // Meanwhile the port of a Service that the round has not reached changes.
     world.server.edit("s399", |service| {
         service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
     });

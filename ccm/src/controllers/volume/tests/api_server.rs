@@ -47,7 +47,6 @@ impl Default for ApiServer {
 }
 
 impl ApiServer {
-    /// Stores a volume.
     pub(super) fn put(&self, mut volume: Value) {
         let mut state = self.state.lock().unwrap();
         let name = volume["metadata"]["name"].as_str().unwrap().to_owned();

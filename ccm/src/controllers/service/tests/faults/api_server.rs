@@ -204,8 +204,8 @@ async fn fault_service_api_server_hangs() {
 /// does not repeat a write whose result the watch shows; makes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_loses_an_answer() {
-    /// Only after the first write of a Service, that of the finalizer, does the ccm write the same
-    /// object again before the next event.
+    /// The first two writes are those of the finalizers. Only after these, the ccm writes the same
+    /// object again before the test's next edit.
     fn first_given_up(seen: &Seen<'_>) {
         if seen.number <= 2 {
             given_up(seen);
