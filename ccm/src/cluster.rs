@@ -125,7 +125,7 @@ impl Cluster {
     }
 }
 
-/// All objects of one kind as the watch last delivered them, without the fields that [`prune`]
+/// All objects of one kind as the watch last delivered them, without the fields that `Prune::prune`
 /// drops. Clones share one state.
 pub(crate) struct Store<K> {
     shared: Arc<Shared<K>>,

@@ -1,5 +1,4 @@
-//! The controllers: each is a room of its own and imports none of the others, except in tests and
-//! fuzzing.
+//! The controllers. None imports another, except in tests and fuzzing.
 
 pub(crate) mod node;
 pub(crate) mod node_lifecycle;

@@ -284,8 +284,8 @@ impl<K: Clone + Ord> Waiting<K> {
         self.entries.get(key).map_or(0, |entry| entry.attempts)
     }
 
-    /// Counts a failed attempt. Returns whether to report it now: always with `at_once`, else only
-    /// if the object was reported before.
+    /// Counts an attempt that did not succeed. Returns whether to report it now: always with
+    /// `at_once`, else only if the object was reported before.
     pub(crate) fn answered(
         &mut self,
         key: &K,

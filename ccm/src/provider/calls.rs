@@ -44,7 +44,7 @@ pub(crate) struct CallLimiter {
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
 
 impl CallLimiter {
-    /// A call limiter for the `max_in_flight` of a capability: 8 if absent or zero, at most 32.
+    /// A call limiter for the `max_in_flight` of a capability.
     pub(super) fn new(max_in_flight: Option<u32>) -> Self {
         let width = match max_in_flight {
             None | Some(0) => 8,
@@ -163,7 +163,7 @@ type Answers<T> = Result<Vec<Result<T, CallError>>, CallError>;
 
 /// The kind of a batch's items.
 struct Items {
-    /// The beginning of a fault's text about one item.
+    /// The kind of item in the faults' texts.
     what: &'static str,
     /// The beginning of a fault's text about a result that is for no item of the request.
     stray: &'static str,

@@ -146,11 +146,11 @@ pub(crate) fn judge(
     let mut refused = said.clone();
     refused.classes.retain(|one| !in_bounds(one, classes));
     refused.prefixes.retain(|one| !within(one, prefixes));
-    // A flag says which claims are allowed, so these count at once.
     let mut held = said.without(&refused).without(&known);
     // A part of an accepted prefix is accepted too.
     held.prefixes
         .retain(|one| !within(one, Some(&known_prefixes)));
+    // A flag says which claims are allowed, so these count at once.
     if classes.is_some() {
         held.classes.clear();
     }

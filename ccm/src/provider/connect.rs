@@ -61,7 +61,6 @@ impl Connector for UnixConnector {
                 io::ErrorKind::NotFound => {
                     format!("waiting for the socket {path}: it does not exist yet")
                 }
-                // The socket exists.
                 io::ErrorKind::ConnectionRefused => format!(
                     "no process listens on the socket {path}: the provider is not running, or does not listen yet"
                 ),

@@ -70,7 +70,7 @@ pub(crate) enum CallErrorCode {
 }
 
 impl CallErrorCode {
-    /// The failure is one of the whole cloud, and calls for other objects fail with it too.
+    /// Whether the failure usually concerns the whole cloud, and other calls fail with it too.
     pub(crate) fn concerns_all(self) -> bool {
         matches!(
             self,
@@ -118,7 +118,7 @@ pub(crate) struct Reaction {
     /// Whether the controller records an event on the object. Most failures that the cloud or the
     /// provider answers get one, from the first time on. Repeats update that event. Failures that
     /// usually pass within seconds get none at first. Refused credentials get none, because they
-    /// concern all objects alike: `controller/failures.rs` reports them on one object.
+    /// usually concern all objects: `controller/failures.rs` decides about their events.
     pub(crate) event: bool,
 }
 

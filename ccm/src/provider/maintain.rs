@@ -95,7 +95,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
 }
 
 impl Keeper {
-    /// Shows each state of the provider as a metric.
+    /// Shows the provider's state as a metric.
     async fn show_state(&self) -> Infallible {
         let mut status = self.with.status.subscribe();
         loop {
@@ -170,7 +170,7 @@ impl Keeper {
     }
 }
 
-/// Why there is no connection.
+/// Why there is no usable connection.
 enum Setback {
     /// Dialling failed.
     Dial(String),

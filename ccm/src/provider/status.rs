@@ -24,13 +24,12 @@ pub(crate) struct ProviderStatus {
     pub(crate) probe_message: String,
     /// For people: why there is no session, or why the scope is not accepted. Empty if all is well.
     pub(crate) message: String,
-    /// For people: the claims that are not served, and how to accept them. Empty if there are none
-    /// (▲S21).
+    /// For people: the claims that are not served. Empty if there are none (▲S21).
     pub(crate) held: String,
     /// When the provider last answered GetProviderInfo, Probe or Initialize.
     pub(crate) last_answer: Option<Instant>,
-    /// Whether its `cloud_scope` is the accepted one. Otherwise the ccm creates and deletes nothing
-    /// (▲S20).
+    /// Whether the session's cloud scope is the accepted one; false without a session. While it is
+    /// false, the ccm creates and deletes nothing (▲S20).
     pub(crate) scope_accepted: bool,
     /// The provider's info while it is connected, also on standbys.
     pub(crate) info: Option<Arc<api::GetProviderInfoResponse>>,
@@ -118,8 +117,8 @@ impl ProviderStatus {
         endpoint: &ProviderEndpoint,
     ) {
         let before = std::mem::take(self);
-        // Without a session the stored claims are unknown, so only the operator's flags limit the
-        // claims. A session knows both, so its ownership stays.
+        // Before the first session the cloud scope is not known, so only the operator's flags limit
+        // the claims. The ownership of a session stays.
         let ownership = before.ownership.filter(|_| before.of_session);
         let ownership = ownership.or_else(|| {
             let within = within_bounds(&info, endpoint);

@@ -297,8 +297,8 @@ impl Keeper {
                 (true, String::new())
             }
             Verdict::Refused { accepted } => {
-                // The command comes first, and the scope in it only once: nobody must run a command
-                // that an event cuts.
+                // The command comes before the former scope, and only it has the new one: nobody
+                // must run a command that an event cuts.
                 let accept = match self.with.memory.accept_scope() {
                     Some(command) => format!(
                         "{command}='{scope}', or start the ccm with this scope in --accept-cloud-scope"
