@@ -2,7 +2,7 @@
 //!
 //! kube speaks HTTP/1.1 with a connection pool that grows with the requests in flight, so a slow
 //! request delays no other. The callers limit how many are in flight. kube's own retries are off
-//! ([`connect`]): they would repeat a fenced write after the fence has closed.
+//! ([`connect`]): they would repeat a DELETE, and a write that was answered with 504.
 
 mod accounts;
 mod bucket;

@@ -44,7 +44,7 @@ use wake::Wake;
 pub(crate) use term::{Lost, Term};
 
 /// The wait after a conflict in an acquisition, and between attempts to release. Also the shortest
-/// wait after a failed renewal, and the shortest time from a renewal to one that an
+/// scheduled wait after a failed renewal, and the shortest time from a renewal to one that an
 /// annotation brings forward.
 const SOON: Duration = Duration::from_millis(200);
 /// After a release a standby waits up to this long, at random, so that not all standbys ask at
@@ -180,7 +180,7 @@ impl Elector {
         self.shared.annotations.subscribe()
     }
 
-    /// Writes an annotation: at once if the Lease is held, else with the next write. If somebody
+    /// Writes an annotation: soon if the Lease is held, else with the next write. If somebody
     /// else changes the annotation before, their value stays, and [`Self::annotations`] shows it.
     pub(crate) fn set_annotation(&self, key: &str, value: &str) {
         self.shared.annotations.set(key, value);
@@ -280,8 +280,8 @@ impl Shared {
             record::observe(observed, lease.spec.as_ref(), now);
             self.publish(lease);
         }
-        // The last spec counts also after the Lease was deleted: its holder still leads by its own
-        // clock, and will create the Lease again.
+        // The last spec counts also after the Lease was deleted: its holder may still lead by its
+        // own clock, and create the Lease again.
         match record::claim(
             observed.as_ref(),
             &self.identity,

@@ -1,5 +1,5 @@
 //! The HTTPS ports: one for health, metrics, configz, the version and the status page (B-M4),
-//! another for admission webhooks.
+//! another for admission webhooks. A request to the first one passes:
 //!
 //! ```text
 //! connections (TLS, limits)  ->  admit (method, always-allowed path, reviewer)  ->  one of the endpoints
@@ -70,7 +70,8 @@ pub(crate) struct Site {
     pub(crate) reviewer: Reviewer,
 }
 
-/// Serves until `shutdown`, then lets requests in progress finish, for at most 5 s.
+/// Serves until `shutdown`, then lets requests in progress finish, for at most 5 s. A run gives them
+/// only 500 ms.
 pub(crate) async fn serve(listener: Listener, site: Site, shutdown: CancellationToken) {
     serve_within(listener, site, shutdown, Limits::default()).await;
 }

@@ -50,7 +50,7 @@ pub struct Config {
     pub max_call_deadline: Duration,
     /// Requests per second to the API server. `None`: no limit.
     pub kube_api_qps: Option<f32>,
-    /// Burst above `kube_api_qps`.
+    /// Requests at once before `kube_api_qps` applies. `None`: twice that rate.
     pub kube_api_burst: Option<u32>,
 }
 

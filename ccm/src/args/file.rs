@@ -60,7 +60,7 @@ pub(super) fn parse(
     file: &str,
     command: &Command,
 ) -> Result<Vec<Entry>, Vec<FileFault>> {
-    // A number that is none keeps its place in the text, see `Tree::Typed`.
+    // `.nan` and `.inf` keep their place in the text, see `Tree::Typed`.
     let options = serde_yaml::options! {
         non_finite_float_policy: serde_yaml::options::NonFiniteFloatPolicy::PassThrough
     };

@@ -102,7 +102,7 @@ impl LegacyArgs {
     }
 }
 
-/// Whether this is the name of one of these flags. Each takes one value.
+/// Whether this is the name of one of these flags. None takes a list.
 pub(super) fn is_legacy(name: &str) -> bool {
     FLAGS.iter().any(|flag| flag.name == name)
 }

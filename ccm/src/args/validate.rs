@@ -1,4 +1,4 @@
-//! From flags to a [`Config`]. All errors are reported at once.
+//! From flags to a [`Config`]. Errors are reported together.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Args, Config, Controller, InvalidFlag, gates, parse};
 
 impl Args {
-    /// The validated configuration, or all errors in it.
+    /// The validated configuration, or the errors in it.
     pub fn into_config(mut self) -> Result<Config, Vec<InvalidFlag>> {
         let origins = std::mem::take(&mut self.origins);
         self.validated().map_err(|mut wrong| {

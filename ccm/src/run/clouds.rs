@@ -1,6 +1,6 @@
 //! Whether the Nodes belong to the provider's cloud (▲L4). The ccm leaves Nodes of other clouds
 //! alone. If all Nodes belong to other clouds, the socket is probably that of the wrong provider.
-//! Then an event on the Lease says so.
+//! Then the log says so, and an event on the Lease, if there is one.
 
 use std::future::pending;
 use std::time::Duration;

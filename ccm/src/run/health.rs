@@ -6,11 +6,11 @@ use crate::cluster::Cluster;
 use crate::serve::Probe;
 
 /// B-M4: a ready process has the cluster's identity, its caches and its provider. A healthy leader
-/// renews the Lease.
+/// renews its Leases.
 ///
 /// With complete caches it stays ready when the API server fails, like upstream's components.
 /// Otherwise all replicas would become unready at once, although their caches are as good as
-/// before. If a leader cannot renew, `/healthz` says so, and the leader ends by itself.
+/// before. A leader that cannot renew in time ends by itself; until it has, `/healthz` fails.
 pub(super) fn checks(cluster: &Cluster, identity: &Identity, page: &Page) {
     let health = &page.health;
     page.leases.checks(health);

@@ -55,7 +55,7 @@ impl Leases {
         }
     }
 
-    /// Adds checks to `/healthz` that fail if a leader cannot renew (B-M4).
+    /// Adds checks to `/healthz` that fail if a leader did not renew in time (B-M4).
     pub(super) fn checks(&self, health: &Health) {
         if let Some(elector) = self.elector.clone() {
             health.check(Probe::Health, "leaderElection", move || elector.health());

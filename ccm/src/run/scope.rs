@@ -1,6 +1,6 @@
 //! Stores a provider's cloud scope (▲S20) and its accepted claims: on the Lease or, without one, in
-//! memory. If the scope is not the accepted one, or claims are not served, an event on the Lease
-//! says so.
+//! memory. If the scope is not the accepted one, or claims are not served, the ccm records an event
+//! on the Lease, if there is one.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,6 @@ pub(super) async fn tell(
                 record(EventType::Normal, reason::CLOUD_SCOPE_ACCEPTED, text);
             }
             let claims = claims.warn(&held, |text| {
-                // Nobody must run a command that is cut.
                 let text = if text.len() <= WHOLE_COMMAND {
                     text
                 } else {

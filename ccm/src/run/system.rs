@@ -12,7 +12,7 @@ use crate::args::{Config, ProbeArgs, version};
 use crate::provider::UnixConnector;
 use crate::{kube_client, lease, provider, serve};
 
-/// Asks a provider for its state. The line reports the result.
+/// Asks a provider for its state. Returns one line about the result.
 pub async fn probe(args: ProbeArgs) -> Result<String, String> {
     let (socket, patience, ready) = args.into_parts();
     provider::probe(socket, patience, ready).await

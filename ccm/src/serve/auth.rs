@@ -60,7 +60,7 @@ struct Inner {
 /// Members of this group may do everything without a SubjectAccessReview, as in the API server.
 const MASTERS: &str = "system:masters";
 
-/// A user that may get this page may read why a check fails.
+/// An authenticated user that may get this page may read why a check fails.
 const STATUS_PAGE: &str = "/statusz";
 
 impl Reviewer {

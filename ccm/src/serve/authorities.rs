@@ -90,7 +90,7 @@ pub(super) struct Trust {
 
 /// The certificates that a caller showed on a connection. The handshake proved that the caller has
 /// the key of the first one. They are verified once for the connection, and again after the trust
-/// was set. So a caller cannot make this process build a chain for each request.
+/// was set. So further requests on a connection build no chain while the trust stays.
 #[derive(Clone)]
 pub(super) struct Shown(Arc<ShownChain>);
 
@@ -171,8 +171,8 @@ struct Inner {
     trust: RwLock<Arc<Trust>>,
     /// Whether a read of the ConfigMap has succeeded.
     looked_up: AtomicBool,
-    /// Permits the port one chain at a time, on a thread of its own. So strangers' certificates
-    /// take at most one core of each port, and none of the threads that renew the Lease.
+    /// Permits the port one chain at a time, on a thread for blocking work. So verifying strangers'
+    /// chains takes at most one core for each port, and no thread that renews the Lease.
     building: Arc<Semaphore>,
 }
 

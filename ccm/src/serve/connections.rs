@@ -45,7 +45,7 @@ pub(super) struct Limits {
     pub(super) handshake: Duration,
     /// The time for a request's head, and between two requests.
     pub(super) head: Duration,
-    /// The time for a request, with its reviews.
+    /// The time for a request, with its reviews. The webhooks' port has its own limit.
     pub(super) request: Duration,
     /// The age after which a connection takes no further request. It also ends a connection whose
     /// client does not read.

@@ -27,8 +27,8 @@ const PING: &str = "ping";
 /// and a restart repairs neither a cloud nor an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Probe {
-    /// `/healthz`: whether the process does its work. A leader that cannot renew the Lease does
-    /// not.
+    /// `/healthz`: whether the process does its work. A leader that did not renew the Lease in time
+    /// does not.
     Health,
     /// `/readyz`: whether the cluster's identity is read, the caches are synced and the provider is
     /// connected.
@@ -167,7 +167,7 @@ fn answer(endpoint: &str, results: &Results, query: &[(String, String)]) -> Resp
 }
 
 /// Whether all checks that are not excluded passed, and the text of the answer. The text has the
-/// list if a check failed or the caller asks for it.
+/// list if one of these failed or the caller asks for it.
 fn report(
     endpoint: &str,
     results: &Results,

@@ -109,7 +109,8 @@ impl WebhookMetrics {
     }
 }
 
-/// Serves until `shutdown`, then lets requests in progress finish, for at most 5 s.
+/// Serves until `shutdown`, then lets requests in progress finish, for at most 5 s. A run gives them
+/// only 500 ms.
 pub(crate) async fn serve_webhooks(
     listener: Listener,
     site: WebhookSite,

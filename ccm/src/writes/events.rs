@@ -45,7 +45,7 @@ const COMPONENT: &str = "cloud-controller-manager";
 /// `Normal` or `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EventType {
-    /// Something succeeded.
+    /// Nothing is wrong.
     Normal,
     /// Something needs attention.
     Warning,

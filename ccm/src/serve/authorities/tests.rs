@@ -53,7 +53,7 @@ impl ClientCertVerifier for Slow {
     }
 }
 
-/// Finding B2: verifying the chains of strangers takes no more than one core for a port.
+/// Finding B2: a caller that hangs up does not free its turn while its chain is being verified.
 #[tokio::test]
 async fn b_m4_callers_that_hang_up_have_no_chains_built_side_by_side() {
     let authorities = Authorities::read(&AuthenticationConfig::default())

@@ -95,7 +95,7 @@ async fn b_m4_a_client_certificate_says_who_asks() {
     );
     assert_eq!(port.api_server.asked().0, 0, "no token, no TokenReview");
 
-    // A caller with an untrusted certificate is refused, unless a token identifies it.
+    // A caller with an untrusted certificate needs a valid token, except for an open path.
     for identity in [
         other.client("alice", "ops"),
         authority.signs("alice", "ops", ExtendedKeyUsagePurpose::ServerAuth),
@@ -115,7 +115,7 @@ async fn b_m4_a_client_certificate_says_who_asks() {
     let root = port.caller_with(&authority.client("root", "system:masters"));
     assert_eq!(root.get("/configz", None).await.status, 200);
     assert_eq!(port.api_server.asked(), asked);
-    // A caller without a certificate is anonymous as before.
+    // A caller without a certificate is anonymous.
     assert_eq!(port.status("/metrics", None).await, 403);
 }
 
@@ -213,7 +213,7 @@ async fn b_m4_authorities_of_the_config_map_count_and_are_replaced_by_newer_ones
         200
     );
 
-    // Unusable content changes nothing. New content is used at once.
+    // Unusable content leaves the trust of its part. New content is used at once.
     for wrong in [
         ("client-ca-file", "nothing"),
         ("requestheader-allowed-names", "front"),
