@@ -9,7 +9,7 @@ cloud.py PORT routes           prints the routes of the route table
 cloud.py PORT unroute CIDR     deletes the route to it
 cloud.py PORT balancers        prints the load balancers, a line each: name, ports, instances of classic ones
 cloud.py PORT certificate      has a certificate made; prints its ARN
-cloud.py PORT unbalance HANDLE deletes the load balancer that this handle of the bridge names
+cloud.py PORT unbalance HANDLE deletes the classic load balancer that this handle of the bridge names
 cloud.py PORT console WHAT [KEY=VALUE]…   asks the server's console (server.py)
 """
 
