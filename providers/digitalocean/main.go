@@ -25,7 +25,7 @@ var vendorOnly = map[string]string{
 	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",
 	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",
 	"DO_CLUSTER_ID":               "this provider marks load balancers by their names and sets no tags; remove the variable",
-	"DO_API_RATE_LIMIT_QPS":       "this provider limits no rate; the ccm waits only after a 429 of DigitalOcean (THROTTLED); remove the variable",
+	"DO_API_RATE_LIMIT_QPS":       "this provider limits no rate; the ccm waits after a 429 of DigitalOcean (THROTTLED), and backs off after other failures; remove the variable",
 }
 
 var (
