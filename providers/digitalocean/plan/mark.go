@@ -154,10 +154,10 @@ func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *F
 	return nil
 }
 
-// InTheWay returns the load balancer with exactly the name in the Service's annotation, or nil. Such a name does not prove that the load balancer is
+// InTheWay returns the load balancer with exactly the name that the Service's annotation asks for, or nil. Such a name does not prove that the load balancer is
 // this Service's.
 func InTheWay(all []godo.LoadBalancer, service *sdk.Service) *godo.LoadBalancer {
-	custom := service.Annotations[annotationName]
+	custom := strings.TrimSpace(service.Annotations[annotationName])
 	for i := range all {
 		if custom != "" && all[i].Name == custom {
 			return &all[i]

@@ -197,6 +197,8 @@ func TestNamesThatAreTaken(t *testing.T) {
 	for _, b.adopt = range []bool{false, true} { // Any user may write the annotation.
 		h.must(b.ensure().GetFailed(), sdk.CodeConflict, "NameTaken", other, "shop", plan.VendorName(uid))
 	}
+	b = h.service(uid, "name", " shop ") // The wanted name has no spaces around.
+	h.must(b.ensure().GetFailed(), sdk.CodeConflict, "NameTaken", other, "shop")
 	b.removed()
 	if h.only().Name != "shop" {
 		t.Errorf("%+v", h.only())
