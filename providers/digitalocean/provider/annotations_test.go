@@ -93,6 +93,11 @@ func TestNodesWithoutAPublicAddressAreNoTargetsOfANetworkLoadBalancer(t *testing
 	if answer.GetReady() == nil || len(answer.Events) != 1 || answer.Events[0].Reason != "NodesWithoutPublicAddress" || len(h.only().DropletIDs) != 1 {
 		t.Errorf("%v %+v", answer, h.only())
 	}
+	// DigitalOcean cannot change the type of the one that is there.
+	b.targets[0].Addresses = nil
+	for _, failed := range []*contract.Failure{b.ensure().GetFailed(), b.update().GetFailed()} {
+		h.must(failed, 2, "NoEligibleTargets", "node-0", "another Service", "REGIONAL")
+	}
 	b.removed()
 	private := h.service(uid, "type", "REGIONAL")
 	for _, target := range private.targets {

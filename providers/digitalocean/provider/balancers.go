@@ -101,15 +101,19 @@ func (r *request) wanted(ctx context.Context, there *godo.LoadBalancer, targets 
 	if err != nil {
 		return nil, nil, err
 	}
-	return wanted, eligible, r.noneEligible(eligible)
+	return wanted, eligible, r.noneEligible(eligible, there)
 }
 
 // noneEligible returns an error if no Node can be a target, and one lacks a public IPv4 address.
-func (r *request) noneEligible(eligible *plan.Eligible) error {
+func (r *request) noneEligible(eligible *plan.Eligible, there *godo.LoadBalancer) error {
 	if r.p.settings.TargetTag != "" || eligible == nil || len(eligible.IDs) > 0 || len(eligible.Without) == 0 {
 		return nil
 	}
-	return sdk.Precondition("none of the Nodes has a public IPv4 address, which an external load balancer of the type REGIONAL_NETWORK needs: %s; right would be the annotation %s: REGIONAL", some(eligible.Without), plan.AnnotationType).Because("NoEligibleTargets")
+	right := fmt.Sprintf("the annotation %s: REGIONAL", plan.AnnotationType)
+	if there != nil {
+		right = fmt.Sprintf("Nodes with such an address, or another Service with %s, because DigitalOcean cannot change the type of load balancer %s", right, there.ID)
+	}
+	return sdk.Precondition("none of the Nodes has a public IPv4 address, which an external load balancer of the type REGIONAL_NETWORK needs: %s; right would be %s", some(eligible.Without), right).Because("NoEligibleTargets")
 }
 
 func some(names []string) string {

@@ -44,7 +44,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		return nil // DigitalOcean itself adds and removes the droplets of the tag.
 	}
 	eligible := plan.EligibleTargets(&asked.Targets, lb.Type, lb.Network)
-	if err := r.noneEligible(eligible); err != nil {
+	if err := r.noneEligible(eligible, lb); err != nil {
 		return err
 	}
 	r.tellTargets(eligible)
