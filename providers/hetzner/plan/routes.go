@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
@@ -64,7 +65,8 @@ func NewRoute(network *hcloud.Network, asked sdk.Route, server *hcloud.Server) (
 		return nil, sdk.Invalid("the destination %s is IPv6, which private networks of Hetzner Cloud do not have", destination).Because("NoIPv6Routes")
 	}
 	if server == nil {
-		return nil, sdk.Precondition("the target %q of the route to %s is no server of this project", asked.NodeName+asked.ProviderID, destination).Because("InstanceMissing")
+		target := strings.TrimSpace(asked.NodeName + " " + asked.ProviderID)
+		return nil, sdk.Precondition("the target %q of the route to %s is no server of this project", target, destination).Because("InstanceMissing")
 	}
 	gateway := PrivateIP(server, network.ID)
 	if gateway == nil {

@@ -86,14 +86,14 @@ func TestRoutesThatCannotBeAreSaidEachAlone(t *testing.T) {
 	h := initialized(t)
 	outside := h.cloud.AddServer(testapi.NewServer{Name: "outside", Outside: true})
 	h.servers = append(h.servers, outside)
-	gone := "hcloud://99999"
+	name, gone := "node-9", "hcloud://99999"
 	var answer *contract.CreateRoutesResponse
 	networkReads := func(work func()) int {
 		_, routes := h.calls(work)
 		return routes["GET /v1/networks/{id}"]
 	}
 	if reads := networkReads(func() {
-		answer = h.createRoutes(h.route("fd00::/64", 0), h.route("10.244.2.0/24", 1), &contract.Route{DestinationCidr: "10.244.3.0/24", ProviderId: &gone}, h.route("10.244.4.0/24", 3))
+		answer = h.createRoutes(h.route("fd00::/64", 0), h.route("10.244.2.0/24", 1), &contract.Route{DestinationCidr: "10.244.3.0/24", NodeName: &name, ProviderId: &gone}, h.route("10.244.4.0/24", 3))
 	}); reads != 1 {
 		t.Errorf("the network was read %d times", reads)
 	}
@@ -101,7 +101,7 @@ func TestRoutesThatCannotBeAreSaidEachAlone(t *testing.T) {
 	if answer.Results[1].GetDone() == nil {
 		t.Errorf("%v", answer.Results[1])
 	}
-	h.must(answer.Results[2].GetFailed(), sdk.CodePrecondition, "InstanceMissing")
+	h.must(answer.Results[2].GetFailed(), sdk.CodePrecondition, "InstanceMissing", `"node-9 hcloud://99999"`)
 	h.must(answer.Results[3].GetFailed(), sdk.CodePrecondition, "ServerNotInNetwork", "outside")
 	h.plan(api.Plan{Match: "POST /v1/networks", Status: 409})
 	h.must(h.createRoutes(h.route("10.244.5.0/24", 0)).Results[0].GetFailed(), sdk.CodeBusy, "Busy")
