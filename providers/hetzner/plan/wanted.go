@@ -205,7 +205,7 @@ func CheckID(service *sdk.Service, found *Found) error {
 		return sdk.Invalid("the annotation %s: %q is no load balancer's ID", AnnotationID, text).Because("AnnotationInvalid")
 	}
 	if found == nil || found.LB.ID != id {
-		return sdk.Conflict("the annotation %s names the load balancer %d, which neither a label, nor the name made of the Service's UID, nor an earlier answer says to be this Service's; remove the annotation, or give that load balancer the label %s=%s and grant its adoption", AnnotationID, id, LabelService, sdk.LabelValue.Tag(service.UID)).Because("LoadBalancerNotOurs")
+		return sdk.Conflict("the annotation %s names the load balancer %d, which neither a label, nor the name made of the Service's UID, nor an address in the Service's status, nor an earlier answer says to be this Service's; remove the annotation, or give that load balancer the label %s=%s and grant its adoption", AnnotationID, id, LabelService, sdk.LabelValue.Tag(service.UID)).Because("LoadBalancerNotOurs")
 	}
 	return nil
 }

@@ -197,7 +197,7 @@ func TestAnAnnotationAdoptsNothingOfOthers(t *testing.T) {
 	for _, adopt := range []bool{false, true} {
 		b := h.service(uid, "id", fmt.Sprint(id))
 		b.adopt = adopt
-		h.must(b.ensure().GetFailed(), sdk.CodeConflict, "LoadBalancerNotOurs", plan.AnnotationID, fmt.Sprint(id))
+		h.must(b.ensure().GetFailed(), sdk.CodeConflict, "LoadBalancerNotOurs", plan.AnnotationID, fmt.Sprint(id), "an address in the Service's status")
 		b = h.service(uid, "name", "theirs")
 		b.adopt = adopt
 		h.must(b.ensure().GetFailed(), sdk.CodeConflict, "NameTaken", plan.AnnotationName)
