@@ -381,9 +381,12 @@ async fn not_claimed(run: &Run) -> Verdict {
         Some(lookup_instance_result::Outcome::Found(found))
             if found.state() != InstanceState::Absent =>
         {
-            Err(looked_up
-                .broke(0, "INST-13", "ABSENT, or `failed`")
-                .softened())
+            let claims = looked_up.broke(0, "INST-13", "ABSENT, or `failed`");
+            // UNMANAGED claims nothing.
+            Err(match found.state() {
+                InstanceState::Unmanaged => claims.softened(),
+                _ => claims,
+            })
         }
         _ => Ok(()),
     }

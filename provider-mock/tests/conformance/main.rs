@@ -368,6 +368,21 @@ async fn a_provider_that_says_ours_of_routes_without_marks_is_found() {
     assert_eq!(skipped.lack, Lack::Capability);
 }
 
+/// INST-13: PENDING claims the Node.
+#[tokio::test(flavor = "multi_thread")]
+async fn inst_13_pending_for_an_unknown_name_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = format!(
+        "{CLOUD}faults: [{{rpc: LookupInstances, kind: instance-state, value: PENDING}}]\n"
+    );
+    let only = ["instances/an-unknown-name-is-not-claimed"];
+    let report = report_of(mock(directory.path(), &cloud), config(), &only).await;
+    let Outcome::Failed(failed) = &report.entries[0].outcome else {
+        panic!("{:?}", report.entries[0].outcome);
+    };
+    assert_eq!(failed.rule, "INST-13");
+}
+
 /// Annotations with which Services of the mock share one load balancer.
 fn sharing(name: &str) -> BTreeMap<String, String> {
     let key = format!("{}shared-load-balancer", provider_mock::ANNOTATION_PREFIX);
