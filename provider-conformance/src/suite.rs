@@ -262,10 +262,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             && failed.came.starts_with("gRPC status")
             && let Some(how) = run.target().died().await
         {
-            failed.came = format!(
-                "{}; the provider's process ended by itself ({how})",
-                failed.came
-            );
+            failed.came = format!("{}; the provider's process ended {how}", failed.came);
         }
         let silent = |verdict: &Verdict| verdict.as_ref().err().and_then(Stop::unanswered);
         // If Probe was not answered, it is not called again.

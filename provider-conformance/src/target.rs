@@ -57,6 +57,8 @@ pub(crate) struct Process {
     child: Child,
     group: Pid,
     log: PathBuf,
+    /// The suite sent SIGTERM.
+    termed: bool,
 }
 
 pub(crate) fn fill_in(line: &str, endpoint: &str) -> String {
@@ -181,15 +183,20 @@ impl Target {
         self.idle.lock().await.heard()
     }
 
-    /// How the process ended, if it has ended and the suite neither killed nor restarted it.
+    /// Why and how the process ended, if it has ended and the suite neither killed nor restarted it.
     pub(crate) async fn died(&self) -> Option<String> {
         let mut process = self.command.as_ref()?.process.lock().await;
         let running = process.as_mut()?;
         // Its connections end a little before the process.
         let status = tokio::time::timeout(END, running.child.wait()).await;
         let status = status.ok()?.ok()?;
+        let why = if running.termed {
+            "after the suite's SIGTERM"
+        } else {
+            "by itself"
+        };
         Some(format!(
-            "{status}; its last output:\n{}",
+            "{why} ({status}; its last output:\n{})",
             running.last_words()
         ))
     }
@@ -231,8 +238,9 @@ impl Target {
 
     /// Sends SIGTERM and does not wait.
     pub(crate) async fn send_term(&self) -> Verdict {
-        if let Some(process) = &*self.started()?.process.lock().await {
+        if let Some(process) = &mut *self.started()?.process.lock().await {
             self.idle.lock().await.end();
+            process.termed = true;
             process.signal(Signal::TERM);
         }
         Ok(())
@@ -293,7 +301,12 @@ impl Started {
             .id()
             .and_then(|id| Pid::from_raw(id.cast_signed()))
             .ok_or_else(|| "the command ended at once".to_owned())?;
-        Ok(Process { child, group, log })
+        Ok(Process {
+            child,
+            group,
+            log,
+            termed: false,
+        })
     }
 }
 

@@ -429,3 +429,27 @@ async fn a_process_that_ended_by_itself_is_told() {
     };
     assert!(failed.came.contains("ended by itself"), "{}", failed.came);
 }
+
+/// CORE-17: a process that the suite itself asked to end did not end by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn core_17_a_process_that_ended_after_sigterm_is_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let line = command(directory.path(), CLOUD);
+    // The call is in flight at SIGTERM, and this kills the provider.
+    let line = format!(
+        "trap 'kill -9 $pid' TERM; {} & pid=$!; wait; exit 1",
+        line.trim_start_matches("exec ")
+    );
+    let only = ["core/calls-in-flight-are-answered-after-sigterm"];
+    let report = report_of(Provider::Command(line), config(), &only).await;
+    let Outcome::Failed(failed) = &report.entries[0].outcome else {
+        panic!("{:?}", report.entries[0].outcome);
+    };
+    assert_eq!(failed.rule, "CORE-17");
+    assert!(!failed.came.contains("by itself"), "{}", failed.came);
+    assert!(
+        failed.came.contains("ended after the suite's SIGTERM"),
+        "{}",
+        failed.came
+    );
+}
