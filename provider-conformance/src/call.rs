@@ -48,7 +48,7 @@ pub(crate) trait Answer: Message + Clone + Debug + Default + 'static {
 
 /// The common parts of listings' messages.
 pub(crate) trait ListingPart: Message + Clone + Debug + Default + 'static {
-    type Item: Clone + Debug + Send + Sync + 'static;
+    type Item: Clone + Debug + PartialEq + Send + Sync + 'static;
     fn part(self) -> Part<Self::Item>;
 }
 

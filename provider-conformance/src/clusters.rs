@@ -37,21 +37,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/list-fails-throttled",
             ["CLUSTER-1", "CORE-15"],
-            "while the cloud throttles, the listing is `failed` with THROTTLED",
+            "while the cloud throttles, a listing that needs the cloud is `failed` with THROTTLED",
             [Need::Clusters, FAIL],
             list_throttled
         ),
         check!(
             "clusters/list-fails-with-credentials",
             ["CLUSTER-1", "CORE-15"],
-            "while the cloud refuses the credentials, the listing is `failed` with CREDENTIALS",
+            "while the cloud refuses the credentials, a listing that needs the cloud is `failed` with CREDENTIALS",
             [Need::Clusters, FAIL],
             list_credentials
         ),
         check!(
             "clusters/list-fails-unavailable",
             ["CLUSTER-1", "CORE-15"],
-            "while the cloud is down, the listing is `failed` with UNAVAILABLE",
+            "while the cloud is down, a listing that needs the cloud is `failed` with UNAVAILABLE",
             [Need::Clusters, FAIL],
             list_unavailable
         ),
@@ -86,7 +86,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/failing-cloud-is-not-not-found",
             ["CLUSTER-2", "CORE-15"],
-            "while the cloud fails, an address is `failed` with the cloud's code, never NOT_FOUND",
+            "while the cloud fails, an address that needs the cloud is `failed` with the cloud's code, never NOT_FOUND",
             [Need::Clusters, FAIL],
             failing
         ),
@@ -261,18 +261,24 @@ async fn unknown(run: &Run) -> Verdict {
 async fn failing(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = known(run, &session).await?;
+    let before = session.call(request(&known)).await;
+    let before = before.success("CLUSTER-2")?;
     for code in [
         FailureCode::Throttled,
         FailureCode::Credentials,
         FailureCode::Unavailable,
     ] {
         run.cloud_fail(short_code(code)).await?;
-        for name in [known.clone(), run.name("nobody")] {
-            session
-                .call(request(&name))
-                .await
-                .failure("CORE-15", &[code])?;
+        let exchange = session.call(request(&known)).await;
+        let knows = run.knows(exchange.rpc, exchange.answer()? == before);
+        if !knows {
+            exchange.failure("CORE-15", &[code])?;
         }
+        // A provider that knows the one may also know that there is no other.
+        let mut codes = vec![code];
+        codes.extend(knows.then_some(FailureCode::NotFound));
+        let exchange = session.call(request(&run.name("nobody"))).await;
+        exchange.failure("CORE-15", &codes)?;
     }
     Ok(())
 }

@@ -19,8 +19,8 @@ pub(super) fn is_owner(owner: &pb::ServiceRef, service: &pb::ServiceView) -> boo
     owner.uid == service.uid
 }
 
-/// While the cloud fails with this code, a listing must end with that failure. Afterwards the
-/// listing must be complete again.
+/// While the cloud fails with this code, a listing must end with that failure, unless the provider
+/// may know its items without the cloud. Afterwards the listing must be complete again.
 pub(super) async fn fails_whole<R: Listing>(
     run: &Run,
     request: R,
@@ -29,16 +29,20 @@ pub(super) async fn fails_whole<R: Listing>(
 ) -> Verdict {
     let session = run.session().await?;
     let whole = session.list(request.clone()).await;
-    let count = whole.items()?.len();
+    let before = whole.items()?;
+    let count = before.len();
     run.cloud_fail(short_code(code)).await?;
     let exchange = session.list(request.clone()).await;
     let listed = exchange.answer()?;
-    match listed.parts.last().cloned().map(ListingPart::part) {
-        Some(Part::Failed(failed)) => {
-            well_formed::judge(&exchange, [well_formed::failure(&failed)])?;
-            exchange.failure("CORE-15", &[code])?;
-        }
-        _ => {
+    let last = listed.parts.last().cloned().map(ListingPart::part);
+    if let Some(Part::Failed(failed)) = last {
+        well_formed::judge(&exchange, [well_formed::failure(&failed)])?;
+        exchange.failure("CORE-15", &[code])?;
+    } else {
+        let same = exchange.items().is_ok_and(|items| {
+            items.len() == count && before.iter().all(|item| items.contains(item))
+        });
+        if !run.knows(R::NAME, same) {
             exchange.failure(rule, &[code])?;
         }
     }

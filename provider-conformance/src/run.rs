@@ -18,6 +18,7 @@ use super::ledger::Ledger;
 use super::session::Session;
 use super::target::Target;
 
+pub(crate) use needs::may_know;
 pub(crate) use objects::{batch_size, beyond_batch, holds_two, targets};
 
 /// The state that all checks of a run share.

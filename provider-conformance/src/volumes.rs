@@ -87,7 +87,7 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/failing-cloud-is-not-not-found",
         ["VOL-1", "CORE-15"],
-        "while the cloud fails, labels are `failed` with the cloud's code, never NOT_FOUND nor empty",
+        "while the cloud fails, labels that need the cloud are `failed` with the cloud's code, never NOT_FOUND nor empty",
         [Need::Volumes, FAIL],
         failing
     ),
@@ -397,17 +397,27 @@ async fn no_volume(run: &Run) -> Verdict {
 async fn failing(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = known(run)?;
+    let before = session.call(request(view(run, known))).await;
+    let before = labels_of(&before)?;
     for code in [
         FailureCode::Throttled,
         FailureCode::Credentials,
         FailureCode::Unavailable,
     ] {
         run.cloud_fail(short_code(code)).await?;
-        for volume in [view(run, known), of_no_disk(run)?] {
-            let exchange = session.call(request(volume)).await;
+        let exchange = session.call(request(view(run, known))).await;
+        let same = labels_of(&exchange).is_ok_and(|labels| labels == before);
+        let knows = run.knows(exchange.rpc, same);
+        if !knows {
             let failed = exchange.failure("CORE-15", &[code])?;
             well_formed::judge(&exchange, [well_formed::failure(failed)])?;
         }
+        // A provider that knows the one disk may also know that there is no other.
+        let mut codes = vec![code];
+        codes.extend(knows.then_some(FailureCode::NotFound));
+        let exchange = session.call(request(of_no_disk(run)?)).await;
+        let failed = exchange.failure("CORE-15", &codes)?;
+        well_formed::judge(&exchange, [well_formed::failure(failed)])?;
     }
     Ok(())
 }

@@ -6,6 +6,14 @@ use super::Run;
 use crate::check::{Lack, Need, Skipped, Stop, Verdict};
 use crate::config::RouteMarks;
 
+/// Whether an RPC may answer without the cloud, from the provider's own knowledge.
+pub(crate) fn may_know(rpc: &str) -> bool {
+    matches!(
+        rpc,
+        "LookupZones" | "ListClusters" | "GetControlPlaneAddress" | "GetVolumeLabels"
+    )
+}
+
 /// The text for a check that could not observe everything.
 const REST: &str = "the rest of the check passed";
 
@@ -19,6 +27,19 @@ impl Run {
                 unseen.push(why);
             }
         }
+    }
+
+    /// Whether an answer that came while the cloud failed is the provider's own knowledge: the RPC
+    /// may answer without the cloud, and its answer is the same as before. Then this records that
+    /// the check cannot observe its subject.
+    pub(crate) fn knows(&self, rpc: &str, same_as_before: bool) -> bool {
+        let knows = same_as_before && may_know(rpc);
+        if knows {
+            self.unseen(Stop::not_offered(format!(
+                "while the cloud failed, {rpc} answered as before, from the provider's own knowledge"
+            )));
+        }
+        knows
     }
 
     /// The end of a check without violations: passed, if it could observe everything.

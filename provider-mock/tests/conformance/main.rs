@@ -2,6 +2,7 @@
 //! kills and restarts it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod own_knowledge;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
