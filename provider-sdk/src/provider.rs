@@ -301,7 +301,7 @@ impl Initialized {
 }
 
 /// Requests for longer deadlines. Each can raise the controller's default up to the operator's
-/// limit, and never lowers it. `None`: no request.
+/// limit, and never lowers it. `None` or zero: no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadlineHints {
     /// Lookups of instances, zones and labels of volumes; default 60 s.

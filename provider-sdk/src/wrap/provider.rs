@@ -1,6 +1,7 @@
 //! ProviderService: identity, initialisation, health and hints.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use tokio::sync::mpsc;
@@ -277,14 +278,19 @@ fn initialized_to(initialized: Initialized, read_only: bool) -> Result<pb::Initi
         NAME_BYTES,
     )?;
     let hints = initialized.deadlines;
+    // A hint is a positive time (PROV-14), and none lowers a deadline. So zero is no hint.
+    let hint = |hint: Option<Duration>| {
+        let hint = hint.filter(|hint| !hint.is_zero());
+        hint.map(convert::duration)
+    };
     Ok(pb::Initialized {
         cloud_scope: initialized.cloud_scope,
         cluster_id: initialized.cluster_id,
         deadline_hints: Some(pb::DeadlineHints {
-            lookup: hints.lookup.map(convert::duration),
-            list: hints.list.map(convert::duration),
-            load_balancer: hints.load_balancer.map(convert::duration),
-            routes: hints.routes.map(convert::duration),
+            lookup: hint(hints.lookup),
+            list: hint(hints.list),
+            load_balancer: hint(hints.load_balancer),
+            routes: hint(hints.routes),
         }),
         read_only,
     })
@@ -379,5 +385,29 @@ fn projection(projection: NodeProjection) -> pb::NodeProjection {
             .into_iter()
             .map(|wanted| group(wanted).into())
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeadlineHints;
+
+    #[test]
+    fn prov_14_a_deadline_hint_of_zero_is_no_hint() {
+        let hints = DeadlineHints {
+            lookup: Some(Duration::ZERO),
+            list: Some(Duration::from_nanos(1)),
+            load_balancer: Some(Duration::ZERO),
+            routes: None,
+        };
+        let told = initialized_to(Initialized::new("account").deadlines(hints), false);
+        let told = told.unwrap().deadline_hints.unwrap();
+        assert_eq!((told.lookup, told.load_balancer), (None, None));
+        assert_eq!(
+            told.list.map(|hint| (hint.seconds, hint.nanos)),
+            Some((0, 1))
+        );
+        assert_eq!(told.routes, None);
     }
 }
