@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use crate::{
-    Call, Changes, Clusters, Failure, Instances, LoadBalancers, NodeProjection, Routes, Volumes,
-    Zones,
+    Call, Changes, Clusters, Failure, Instances, LoadBalancerOptions, LoadBalancers,
+    NodeProjection, Routes, Volumes, Zones,
 };
 
 /// A cloud. A vendor implements this trait, and the trait of each service that its cloud has. The
@@ -157,7 +157,11 @@ impl ProviderInfo {
 
     /// The first error in the name, the version, the prefixes, or the classes of load balancers
     /// that the provider offers. If there is one, the server does not start.
-    pub(crate) fn fault(&self, offers_instances: bool, classes: &[String]) -> Option<String> {
+    pub(crate) fn fault(
+        &self,
+        offers_instances: bool,
+        balancers: Option<&LoadBalancerOptions>,
+    ) -> Option<String> {
         let name_ok = !self.name.is_empty()
             && self.name.len() <= 63
             && self
@@ -189,7 +193,8 @@ impl ProviderInfo {
         self.provider_id_prefixes
             .iter()
             .find_map(|prefix| prefix_fault(prefix))
-            .or_else(|| classes_fault(classes))
+            .or_else(|| twice_fault(&self.provider_id_prefixes))
+            .or_else(|| balancers.and_then(classes_fault))
     }
 }
 
@@ -203,10 +208,25 @@ fn prefix_fault(prefix: &str) -> Option<String> {
     ))
 }
 
+/// The first prefix that is there twice (PROV-10).
+fn twice_fault(prefixes: &[String]) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let twice = prefixes.iter().find(|prefix| !seen.insert(*prefix))?;
+    Some(format!(
+        "the provider_id_prefix {twice:?} is there twice; right would be each prefix once (PROV-10)"
+    ))
+}
+
 /// The first error in the classes of load balancers. The contract forbids such classes, and the
 /// controller refuses the provider because of most of them.
-fn classes_fault(classes: &[String]) -> Option<String> {
+fn classes_fault(balancers: &LoadBalancerOptions) -> Option<String> {
     const MOST: usize = 64;
+    let classes = &balancers.classes;
+    if classes.is_empty() && !balancers.default_class {
+        return Some(
+            "LoadBalancerOptions::default_class is false and LoadBalancerOptions::classes is [], so no Service would get a load balancer; right would be default_class: true, or a class such as \"mycloud.example/lb\" (PROV-10)".into(),
+        );
+    }
     if classes.len() > MOST {
         return Some(format!(
             "LoadBalancerOptions::classes has {} classes; right would be at most {MOST}",
@@ -379,7 +399,7 @@ mod tests {
     fn a_prefix_that_the_controller_would_refuse_is_named_at_the_start() {
         let fault = |prefix: &str| {
             let info = ProviderInfo::new("mycloud", "1").provider_id_prefix(prefix);
-            info.fault(true, &[])
+            info.fault(true, None)
         };
         for good in ["aws://", "mycloud://zone_1.a/@+-"] {
             assert_eq!(fault(good), None);
@@ -400,8 +420,44 @@ mod tests {
     }
 
     #[test]
+    fn prov_10_a_prefix_that_is_there_twice_is_named_at_the_start() {
+        let info = ProviderInfo::new("mycloud", "1");
+        let info = info.provider_id_prefix("a://").provider_id_prefix("b://");
+        assert_eq!(info.fault(true, None), None);
+        let said = info
+            .provider_id_prefix("a://")
+            .fault(true, None)
+            .unwrap_or_default();
+        let expected = "the provider_id_prefix \"a://\" is there twice; right would be";
+        assert!(said.starts_with(expected), "{said}");
+    }
+
+    #[test]
+    fn prov_10_load_balancers_of_no_service_are_named_at_the_start() {
+        let fault = |classes: &[&str], default_class| {
+            let options = LoadBalancerOptions {
+                classes: classes.iter().map(ToString::to_string).collect(),
+                default_class,
+                ..LoadBalancerOptions::default()
+            };
+            ProviderInfo::new("mycloud", "1").fault(false, Some(&options))
+        };
+        for (classes, default_class) in [(&["a.example/lb"][..], false), (&[], true)] {
+            assert_eq!(fault(classes, default_class), None);
+        }
+        let said = fault(&[], false).unwrap_or_default();
+        for words in [
+            "LoadBalancerOptions::default_class is false",
+            "LoadBalancerOptions::classes is []",
+            "right would be default_class: true, or a class such as \"mycloud.example/lb\"",
+        ] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
     fn an_empty_version_is_named_at_the_start() {
-        let said = ProviderInfo::new("mycloud", "").fault(false, &[]).unwrap();
+        let said = ProviderInfo::new("mycloud", "").fault(false, None).unwrap();
         for word in ["version", "\"\"", "right would be"] {
             assert!(said.contains(word), "{said}");
         }
@@ -410,7 +466,13 @@ mod tests {
     /// PROV-8, PROV-10.
     #[test]
     fn a_class_that_the_contract_forbids_is_named_at_the_start() {
-        let fault = |classes: &[String]| ProviderInfo::new("mycloud", "1").fault(false, classes);
+        let fault = |classes: &[String]| {
+            let options = LoadBalancerOptions {
+                classes: classes.to_vec(),
+                ..LoadBalancerOptions::default()
+            };
+            ProviderInfo::new("mycloud", "1").fault(false, Some(&options))
+        };
         let most: Vec<String> = (0..64)
             .map(|number| format!("a.example/{number}"))
             .collect();

@@ -26,9 +26,9 @@ use pb::route_service_server::RouteServiceServer;
 use pb::volume_service_server::VolumeServiceServer;
 use pb::zone_service_server::ZoneServiceServer;
 
-use crate::Provider;
 use crate::socket::{self, Connections, DEFAULT_ENDPOINT, Peers, ServeError};
 use crate::wrap::{Core, Wrap};
+use crate::{LoadBalancers, Provider};
 
 /// All gRPC services of a provider as one tower service. [`Server::layer`] wraps it.
 pub type GrpcService =
@@ -282,8 +282,8 @@ impl Server {
         let provider = &self.provider;
         let info = provider.info();
         let balancers = provider.load_balancers();
-        let classes = balancers.map_or_else(Vec::new, |balancers| balancers.options().classes);
-        if let Some(fault) = info.fault(provider.instances().is_some(), &classes) {
+        let balancers = balancers.map(LoadBalancers::options);
+        if let Some(fault) = info.fault(provider.instances().is_some(), balancers.as_ref()) {
             return Err(ServeError::Provider(fault));
         }
         let core = Arc::new(Core::new(Arc::clone(provider), self.max_message_bytes));
