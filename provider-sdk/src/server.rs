@@ -326,7 +326,9 @@ impl Server {
             reflection = reflection.with_service_name(*name);
         }
         let reflection = reflection.build_v1().map_err(|error| {
-            ServeError::Provider(format!("cannot read its file descriptors: {error}"))
+            ServeError::Provider(format!(
+                "cannot read the file descriptors for reflection: {error}"
+            ))
         })?;
 
         let health = HealthReporter::new();

@@ -70,7 +70,7 @@ pub enum ServeError {
     },
     /// The provider's identity or its classes violate the contract, or a file descriptor that
     /// reflection should know cannot be read.
-    #[error("the provider's ProviderInfo is not valid: {0}")]
+    #[error("the provider cannot be served: {0}")]
     Provider(String),
     /// The gRPC server failed.
     #[error("the gRPC server failed: {0}")]

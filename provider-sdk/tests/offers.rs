@@ -27,6 +27,44 @@ impl Provider for Nothing {
     }
 }
 
+/// Has a class that the contract forbids (PROV-10).
+struct Classless;
+
+#[async_trait]
+impl Provider for Classless {
+    fn info(&self) -> ProviderInfo {
+        Nothing.info()
+    }
+    async fn initialize(&self, _: &Call, _: &InitializeRequest) -> Result<Initialized, Failure> {
+        Ok(Initialized::new("nothing"))
+    }
+    fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl LoadBalancers for Classless {
+    async fn get(&self, _: &Call, _: &GetLoadBalancer) -> LoadBalancerResult<LoadBalancer> {
+        unreachable!()
+    }
+    async fn ensure(&self, _: &Call, _: &EnsureLoadBalancer) -> LoadBalancerResult<Ensured> {
+        unreachable!()
+    }
+    async fn update(&self, _: &Call, _: &UpdateLoadBalancer) -> LoadBalancerResult<Updated> {
+        unreachable!()
+    }
+    async fn delete(&self, _: &Call, _: &DeleteLoadBalancer) -> LoadBalancerResult<Deleted> {
+        unreachable!()
+    }
+    fn options(&self) -> LoadBalancerOptions {
+        LoadBalancerOptions {
+            classes: vec!["default".to_owned()],
+            ..LoadBalancerOptions::default()
+        }
+    }
+}
+
 async fn services(channel: tonic::transport::Channel) -> Vec<String> {
     use reflection::server_reflection_request::MessageRequest;
     use reflection::server_reflection_response::MessageResponse;
@@ -81,6 +119,23 @@ async fn a_provider_of_nothing_offers_nothing() {
         ]
     );
     served.abort();
+}
+
+#[tokio::test]
+async fn an_error_at_the_start_says_where_it_is() {
+    for (server, begins) in [
+        (
+            Server::new(Classless),
+            "the provider cannot be served: the class \"default\" in LoadBalancerOptions::classes",
+        ),
+        (
+            Server::new(Nothing).reflect(b"these are no file descriptors"),
+            "the provider cannot be served: cannot read the file descriptors for reflection: ",
+        ),
+    ] {
+        let said = server.into_service().await.err().unwrap().to_string();
+        assert!(said.starts_with(begins), "{said}");
+    }
 }
 
 #[tokio::test]
