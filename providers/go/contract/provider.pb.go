@@ -29,7 +29,7 @@ type TargetScope int32
 const (
 	// Read as TARGET_SCOPE_OWNED.
 	TargetScope_TARGET_SCOPE_UNSPECIFIED TargetScope = 0
-	// Only Nodes that this provider owns: their provider IDs have one of its prefixes.
+	// Only Nodes that this provider owns: their provider IDs begin with one of its prefixes.
 	TargetScope_TARGET_SCOPE_OWNED TargetScope = 1
 	// Also Nodes that no provider owns, or that another provider owns. For clouds whose load
 	// balancers take plain IP addresses as targets.
@@ -630,7 +630,7 @@ type LoadBalancerCapability struct {
 	// begins to serve Services without a class, the controller serves these Services only if the
 	// operator allows it (PROV-8).
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
-	// Services without a class are served too. Set if `classes` is empty.
+	// Services without a class are served too. Must be true if `classes` is empty.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`
 	// ListLoadBalancers is served.
 	Listing bool `protobuf:"varint,3,opt,name=listing,proto3" json:"listing,omitempty"`
@@ -1138,8 +1138,8 @@ func (*InitializeResponse_Initialized) isInitializeResponse_Outcome() {}
 type Initialized struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the account, project and region that the credentials reach, for example `account 1234,
-	// eu-west-1`. If the scope differs from the accepted one, the controller creates and deletes
-	// nothing in the cloud, and deletes no Node, until the operator accepts the scope.
+	// eu-west-1`. If the scope differs from the accepted one, the controllers pause until the
+	// operator accepts it: they change nothing in the cloud, and delete no Node.
 	//
 	// PROV-9: The `cloud_scope` MUST be the same for the same account, project and region, whatever
 	// process, version or replica answers. It MUST have 1 to 253 characters. Because an operator
@@ -1405,7 +1405,7 @@ type WatchChangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster whose changes matter.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The token of the last message that was received (PROV-21); empty for the first call.
+	// The token of the last message that was received (PROV-21); empty if there is none.
 	ResumeToken   string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

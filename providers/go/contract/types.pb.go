@@ -228,7 +228,7 @@
 // Go's InstanceNotFound is the state ABSENT. NotImplemented is a missing capability.
 // ImplementedElsewhere is `handled_elsewhere`. RetryError is `pending`, or `failed` with
 // `retry_after`. Nil metadata is the state UNMANAGED. DiskNotFound is `failed` with NOT_FOUND. Any
-// other error is `failed` with INTERNAL.
+// other error is `failed` with the code that fits (CORE-15).
 //
 // A field that is `optional`, a message, or a oneof has explicit presence. If such a field is
 // absent, its sender does not state a value. Absent does not mean zero, unless the field's comment
@@ -627,9 +627,9 @@ type Failure struct {
 	// right. At most 1,024 bytes. No secrets.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// How long the controller should wait before it repeats the call, clamped to 1 s..10 min. The
-	// controller honours it for every code but NOT_FOUND in a call about an object. In a periodic
-	// lookup of Nodes the controller may ignore it. For Initialize it waits 30 s at most. In
-	// WatchChanges it ignores this field.
+	// controller honours it for every code but NOT_FOUND in a call about an object. For a Service it
+	// may be raised to 30 s, as in `Pending`. In a periodic lookup of Nodes the controller may ignore
+	// it. For Initialize it waits 30 s at most. In WatchChanges it ignores this field.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1224,7 +1224,6 @@ func (x *NodeInfo) GetKubeletVersion() string {
 }
 
 // The fields of each Node that a provider wants to see beyond name, UID, provider ID and addresses.
-// A short list keeps a request for 5,000 Nodes small.
 type NodeProjection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exact keys of labels.
