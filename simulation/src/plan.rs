@@ -21,6 +21,8 @@ pub use wrong::everything;
 pub const CLASS: &str = "mock.grpc-ccm.io/lb";
 /// The class that the second ccm serves, if it runs.
 pub const SECOND_CLASS: &str = "mock.grpc-ccm.io/second";
+/// A class that no Service has.
+pub const UNUSED_CLASS: &str = "mock.grpc-ccm.io/unused";
 /// A class without a ccm.
 pub const FOREIGN_CLASS: &str = "example.com/other";
 

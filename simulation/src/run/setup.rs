@@ -8,7 +8,7 @@ use ccm::args::{Args, Config};
 use provider_mock::{Cloud, Fault, FaultKind, Fixture, Weather};
 
 use crate::checker::{Rules, SECOND_LEASE};
-use crate::plan::{CLASS, SECOND_CLASS, Setup, Trait};
+use crate::plan::{CLASS, SECOND_CLASS, Setup, Trait, UNUSED_CLASS};
 
 /// The owner ID of another cluster.
 pub const FOREIGN_OWNER: &str = "another-cluster";
@@ -44,6 +44,10 @@ pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
     balancers.max_in_flight = setup.max_in_flight;
     if setup.has(Trait::Class) {
         balancers.classes.push(CLASS.to_owned());
+    }
+    if balancers.classes.is_empty() {
+        // A provider with load balancers must name a class, or serve Services without one.
+        balancers.classes.push(UNUSED_CLASS.to_owned());
     }
     fixture.provisioning.load_balancer = Duration::from_secs(setup.made_in_s).into();
     fixture.provisioning.deletion = Duration::from_secs(setup.gone_in_s).into();
