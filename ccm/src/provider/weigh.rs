@@ -107,36 +107,31 @@ impl Weight {
 
     /// Adds the next bytes. Returns the messages that are complete now, with their heads.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<Bytes, Refused> {
-        self.read(bytes).map_err(|wrong| self.refused(wrong))
+        self.read(bytes).map_err(|wrong| Refused {
+            rpc: self.rpc.clone(),
+            wrong,
+        })
     }
 
-    /// The answer ends here.
-    pub(super) fn end(&self) -> Result<(), Refused> {
-        if self.held.is_empty() {
-            return Ok(());
-        }
-        Err(self.refused(Wrong::Malformed))
-    }
-
-    fn refused(&self, wrong: Wrong) -> Refused {
-        let rpc = self.rpc.clone();
-        Refused { rpc, wrong }
+    /// The bytes of a message that the end of the answer cut off. The reader must report them.
+    pub(super) fn rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.held).into()
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<Bytes, Wrong> {
         let mut held = std::mem::take(&mut self.held);
         held.extend_from_slice(bytes);
-        let mut complete = 0;
+        let (mut complete, mut wanted) = (0, 0);
         while let Some((head, _)) = held[complete..].split_first_chunk::<HEAD>() {
             let [_, length @ ..] = *head;
             let length = u32::from_be_bytes(length) as usize;
             if !self.begun {
                 self.begin(length as u64)?;
                 self.begun = true;
-                held.reserve_exact(length);
             }
             let start = complete + HEAD;
             let Some(message) = held.get(start..start + length) else {
+                wanted = HEAD + length;
                 break;
             };
             self.walk(self.root, message)?;
@@ -144,12 +139,14 @@ impl Weight {
             self.begun = false;
             complete = start + length;
         }
-        if complete == 0 {
-            self.held = held;
-            return Ok(Bytes::new());
+        let mut whole = Vec::new();
+        if complete > 0 {
+            let rest = held.split_off(complete);
+            whole = std::mem::replace(&mut held, rest);
         }
-        self.held = held.split_off(complete);
-        Ok(held.into())
+        held.reserve_exact(wanted.saturating_sub(held.len()));
+        self.held = held;
+        Ok(whole.into())
     }
 
     /// A message of `length` bytes begins.

@@ -1,4 +1,4 @@
-//! The body of an answer, weighed as it arrives.
+//! The body of an answer, weighed message by message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,6 +20,8 @@ pub(in super::super) struct Weighed {
     weight: Weight,
     /// Weighed messages that the reader has not got yet.
     ready: Bytes,
+    /// The trailers after a message that was cut off.
+    trailers: Option<Frame<Bytes>>,
 }
 
 impl Weighed {
@@ -28,6 +30,7 @@ impl Weighed {
             body,
             weight,
             ready: Bytes::new(),
+            trailers: None,
         }
     }
 }
@@ -41,11 +44,19 @@ impl Body for Weighed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         while self.ready.is_empty() {
+            if let Some(trailers) = self.trailers.take() {
+                return Poll::Ready(Some(Ok(trailers)));
+            }
             let frame = ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()?;
             let Some(data) = frame.as_ref().and_then(Frame::data_ref) else {
-                // The end or the trailers.
-                self.weight.end()?;
-                return Poll::Ready(frame.map(Ok));
+                // The end or the trailers. If a message was cut off, tonic says so, or reports the
+                // status in the trailers.
+                self.ready = self.weight.rest();
+                if self.ready.is_empty() {
+                    return Poll::Ready(frame.map(Ok));
+                }
+                self.trailers = frame;
+                break;
             };
             self.ready = self.weight.add(data)?;
         }
