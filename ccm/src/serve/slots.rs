@@ -81,8 +81,24 @@ impl Slots {
     /// serve authenticated users, so none may give way.
     pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
         let mut table = self.table();
+        let full = table.held.len() >= self.max;
+        let closed = if full { table.closes() } else { None };
+        let slot = self.place(&mut table);
+        // The log may block. Nobody waits for the table meanwhile.
+        drop(table);
+        if let Some(closed) = closed {
+            tracing::warn!(
+                port = self.port,
+                connections = self.max,
+                closed,
+                "the HTTPS port is full: the ccm closes an older connection for each new one, or the new one itself. Find out who opens them"
+            );
+        }
+        slot
+    }
+
+    fn place(self: &Arc<Self>, table: &mut Table) -> Option<Slot> {
         if table.held.len() >= self.max {
-            self.tell(&mut table);
             // Any valid token can make a user known, and a stranger can make requests last. Neither
             // may displace a probe, whose connection is idle until its handshake ends. So a class
             // with more than half of the connections is closed first.
@@ -109,28 +125,11 @@ impl Slots {
             evicted: evicted.clone(),
         };
         table.held.insert(id, entry);
-        drop(table);
         Some(Slot(Arc::new(Held {
             slots: Arc::clone(self),
             id,
             evicted,
         })))
-    }
-
-    /// Logs that the port is full, with the number of connections closed since the last entry.
-    fn tell(&self, table: &mut Table) {
-        table.closed += 1;
-        if table.reported.is_some_and(|at| at.elapsed() < REPORT_EVERY) {
-            return;
-        }
-        tracing::warn!(
-            port = self.port,
-            connections = self.max,
-            closed = table.closed,
-            "the HTTPS port is full: the ccm closes an older connection for each new one, or the new one itself. Find out who opens them"
-        );
-        table.reported = Some(Instant::now());
-        table.closed = 0;
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -142,6 +141,17 @@ impl Table {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
+    }
+
+    /// Counts a connection that the full port closes. Returns the count since the last log entry
+    /// if it is time for the next one.
+    fn closes(&mut self) -> Option<u64> {
+        self.closed += 1;
+        if self.reported.is_some_and(|at| at.elapsed() < REPORT_EVERY) {
+            return None;
+        }
+        self.reported = Some(Instant::now());
+        Some(std::mem::take(&mut self.closed))
     }
 }
 
