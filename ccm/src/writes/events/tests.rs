@@ -72,16 +72,19 @@ async fn what_was_written_is_remembered_for_a_while_and_not_without_bound() {
     let mut series = Series::default();
     let now = Instant::now();
     for number in 0..11_000 {
-        series.put(Arc::new(key(number)), written(1), now);
+        let at = now + std::time::Duration::from_micros(number);
+        series.put(Arc::new(key(number as usize)), written(1), at);
     }
     series.put(Arc::new(key(10_999)), written(2), now);
     assert_eq!(series.len(), 10_000);
-    assert_eq!(series.take(&key(0), now), None);
+    // The oldest ones are forgotten.
+    assert_eq!(series.take(&key(999), now), None);
+    assert_eq!(series.take(&key(1_000), now), Some(written(1)));
     assert_eq!(series.take(&key(10_999), now), Some(written(2)));
     assert_eq!(series.take(&key(10_999), now), None);
     let later = now + std::time::Duration::from_hours(1);
     assert_eq!(series.take(&key(10_998), later), None);
-    assert_eq!(series.len(), 9_998);
+    assert_eq!(series.len(), 9_997);
 }
 
 /// A writer over an API server that answers every request with `code`. Returns the number of
