@@ -186,8 +186,8 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.lock().holds(key)
     }
 
-    /// Drops the key and its failures, because its object is gone. A key in work is due once more
-    /// instead, whatever the outcome of that work.
+    /// Drops the key and its failures, because its object is gone. If the key is in work, the
+    /// outcome of that work is ignored.
     pub(crate) fn remove(&self, key: &K) {
         self.shared.lock().remove(key, Instant::now());
         self.shared.changed.notify_waiters();

@@ -33,6 +33,8 @@ enum Place {
         /// Hastened during the work: due at this time at the latest, unless the work ends in
         /// `Forget`.
         hastened: Option<Instant>,
+        /// Removed during the work: the work's outcome is ignored.
+        removed: bool,
     },
 }
 
@@ -124,6 +126,7 @@ impl<K: Clone + Ord> State<K> {
                     since: now,
                     again: None,
                     hastened: None,
+                    removed: false,
                 };
                 taken.push((key, at));
             }
@@ -138,28 +141,35 @@ impl<K: Clone + Ord> State<K> {
             since,
             again,
             hastened,
+            removed,
         } = entry.place
         else {
             return None;
         };
-        entry.transport = outcome == Requeue::RetryTransport;
-        let later = match outcome {
-            Requeue::Forget => {
-                entry.failures = 0;
-                None
-            }
-            Requeue::Idle => {
-                entry.failures = 0;
-                hastened
-            }
-            Requeue::At(at) | Requeue::Refused { at, .. } => Some(earlier(hastened, at)),
-            Requeue::Retry | Requeue::RetryTransport => {
-                let jitter = self.random.random_range(0.0..=1.0);
-                let delay = self.backoff.jittered(entry.failures, jitter);
-                entry.failures = entry.failures.saturating_add(1);
-                Some(earlier(hastened, now + delay))
+        let mut transport = false;
+        let later = if removed {
+            None
+        } else {
+            match outcome {
+                Requeue::Forget => {
+                    entry.failures = 0;
+                    None
+                }
+                Requeue::Idle => {
+                    entry.failures = 0;
+                    hastened
+                }
+                Requeue::At(at) | Requeue::Refused { at, .. } => Some(earlier(hastened, at)),
+                Requeue::Retry | Requeue::RetryTransport => {
+                    transport = outcome == Requeue::RetryTransport;
+                    let jitter = self.random.random_range(0.0..=1.0);
+                    let delay = self.backoff.jittered(entry.failures, jitter);
+                    entry.failures = entry.failures.saturating_add(1);
+                    Some(earlier(hastened, now + delay))
+                }
             }
         };
+        entry.transport = transport;
         match again.into_iter().chain(later).min() {
             Some(at) => {
                 entry.place = Place::Waits(at);
@@ -170,7 +180,7 @@ impl<K: Clone + Ord> State<K> {
             }
         }
         let (next, probe) = match outcome {
-            Requeue::Refused { probe, .. } => (self.refused.add(key), probe),
+            Requeue::Refused { probe, .. } if !removed => (self.refused.add(key), probe),
             _ => (self.refused.remove(key), now + PROBE),
         };
         if let Some(next) = next {
@@ -235,12 +245,15 @@ impl<K: Clone + Ord> State<K> {
                 self.due.remove(&(at, key.clone()));
                 self.entries.remove(key);
             }
-            // The outcome is that of an object that is gone.
             Place::Works {
-                again, hastened, ..
+                again,
+                hastened,
+                removed,
+                ..
             } => {
-                *again = Some(now);
+                *again = None;
                 *hastened = None;
+                *removed = true;
             }
         }
     }
