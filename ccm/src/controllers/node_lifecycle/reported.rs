@@ -82,11 +82,12 @@ impl Reported {
 
     /// Reports that a Node stays, and why.
     pub(super) fn stays(&mut self, lifecycle: &Lifecycle, node: &Node, why: Stays<'_>) {
-        self.stays.retain(|_, at| at.elapsed() < REPORT_AGAIN);
         let key = (plan::uid(node).to_owned(), matches!(why, Stays::Shared));
-        if self.stays.contains_key(&key) {
+        let is_young = |at: &Instant| at.elapsed() < REPORT_AGAIN;
+        if self.stays.get(&key).is_some_and(is_young) {
             return;
         }
+        self.stays.retain(|_, at| is_young(at));
         self.stays.insert(key, Instant::now());
         let context = lifecycle.context();
         let (name, provider) = (plan::name(node), &context.provider);
