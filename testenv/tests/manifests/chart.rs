@@ -160,6 +160,10 @@ fn against_the_schema() -> Vec<Wrong> {
             &["/leaderElection/leaseDuration"],
         ),
         (
+            json!({"leaderElection": {"retryPeriod": "0.5m2s"}}),
+            &["/leaderElection/retryPeriod"],
+        ),
+        (
             json!({"provider": {"name": "My Cloud"}}),
             &["/provider/name"],
         ),
