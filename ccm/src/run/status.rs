@@ -62,12 +62,14 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
         probe_word(status.probe)
     );
     if let Some(scope) = &status.cloud_scope {
-        let accepted = if status.scope_accepted {
-            "accepted"
+        let verdict = if status.scope_accepted {
+            " accepted"
+        } else if status.refuses_scope() {
+            " NOT accepted"
         } else {
-            "NOT accepted"
+            ""
         };
-        let _ = write!(text, ", cloud scope {scope:?} {accepted}");
+        let _ = write!(text, ", cloud scope {scope:?}{verdict}");
     }
     if !status.complaint().is_empty() {
         let _ = write!(text, ": {}", status.complaint());
@@ -273,7 +275,8 @@ mod tests {
             provider("mock", &unseen),
             "provider mock: not connected: waiting for the socket /a: it does not exist yet"
         );
-        let refused = ProviderStatus {
+        // Without a session nothing is known of the scope.
+        let away = ProviderStatus {
             info: Some(Arc::new(api::GetProviderInfoResponse {
                 provider_name: "cloud".to_owned(),
                 provider_version: "1.2".to_owned(),
@@ -281,12 +284,12 @@ mod tests {
             })),
             probe: api::ProbeState::Ready,
             cloud_scope: Some("account 2".to_owned()),
-            message: "another scope".to_owned(),
+            message: "not initialised yet".to_owned(),
             ..ProviderStatus::default()
         };
         assert_eq!(
-            provider("mock", &refused),
-            "provider mock: cloud 1.2, READY, cloud scope \"account 2\" NOT accepted: another scope"
+            provider("mock", &away),
+            "provider mock: cloud 1.2, READY, cloud scope \"account 2\": not initialised yet"
         );
     }
 
