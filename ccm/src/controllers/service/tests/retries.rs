@@ -528,6 +528,24 @@ async fn m10_a_storm_of_hints_makes_a_look_in_ten_seconds_and_the_last_one_count
 }
 
 #[tokio::test(start_paused = true)]
+async fn l7_a_resync_during_a_job_leads_to_a_check_after_it() {
+    let world = made(1).await;
+    world.rest().await;
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
+    });
+    world
+        .until("a second Ensure", |w| w.cloud.called("Ensure") == 2)
+        .await;
+    world.running.hints.send(Hint::Resync).unwrap();
+    world.rest().await;
+    assert_eq!(
+        world.calls()[1..],
+        ["Ensure web h-uid-1", "Get web h-uid-1"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn s18_a_hint_ends_the_wait_for_what_is_pending() {
     use api::ensure_load_balancer_response::Outcome;
     let world = World::new(1).await;
