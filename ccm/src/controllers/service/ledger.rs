@@ -238,10 +238,15 @@ impl Ledger {
         self.selectors.values().collect()
     }
 
-    /// The last version of a deleted Service.
+    /// The last version of a deleted Service. `None` for one whose next job has to find out that it
+    /// is deleted.
     pub(super) fn latest(&self, task: &Task) -> Option<Arc<Service>> {
-        let record = self.entries.get(task)?;
-        Some(Arc::clone(&record.latest))
+        let record = match (self.working.get(task), task) {
+            (Some(working), _) => working.record.as_ref(),
+            (None, Task::Service(_)) => None,
+            (None, _) => self.entries.get(task),
+        };
+        record.map(|record| Arc::clone(&record.latest))
     }
 
     /// Whether the version in the store needs a job.

@@ -150,10 +150,11 @@ impl Worker {
 
     /// The Service in the store, or the last version of a deleted one.
     fn shown(&self, state: &State, task: &Task) -> Option<Arc<Service>> {
-        match task {
+        let stored = match task {
             Task::Service(key) => self.driver.context.cluster.services.get(key),
-            _ => state.ledger.latest(task),
-        }
+            _ => None,
+        };
+        stored.or_else(|| state.ledger.latest(task))
     }
 
     pub(super) fn event(&self, service: &Service, note: Note) {

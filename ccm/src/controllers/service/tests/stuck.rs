@@ -149,6 +149,37 @@ async fn n13_a_service_tells_that_no_answer_comes() {
     );
 }
 
+/// The Service vanishes before the Delete, or during it.
+#[tokio::test(start_paused = true)]
+async fn n13_s9_a_service_that_is_gone_tells_that_no_answer_to_its_delete_comes() {
+    for during in [false, true] {
+        let world = World::new(1).await;
+        let hangs = [Fault::Hangs].into();
+        world.cloud.state().faults.insert("Delete", hangs);
+        world.server.put(&service());
+        world
+            .until("it is made", |w| w.address("web").is_some())
+            .await;
+        if during {
+            world.server.edit("web", |service| {
+                service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+            });
+            world
+                .until("a Delete", |w| w.cloud.called("Delete") == 1)
+                .await;
+        }
+        world.server.remove("web");
+        has(
+            &after_a_minute(&world, "web").await,
+            &[
+                "Warning LoadBalancerPending",
+                "provider mock has not answered DeleteLoadBalancer yet; it was asked at ",
+            ],
+        );
+        assert_eq!(world.cloud.called("Delete"), 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
     let world = World::new(1).await;
