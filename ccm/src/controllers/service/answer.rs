@@ -397,7 +397,9 @@ fn flag_for(refused: &[String], prefixes: &[String]) -> Option<String> {
             Some((domain, _)) => format!("{domain}/"),
             None => key.clone(),
         };
-        if !wanted.contains(&prefix) && may_write(key, std::slice::from_ref(&prefix)) {
+        // A key with a granted prefix is refused for its size.
+        let granted = may_write(key, &wanted);
+        if !granted && may_write(key, std::slice::from_ref(&prefix)) {
             wanted.push(prefix);
         }
     }

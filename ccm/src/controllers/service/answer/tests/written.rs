@@ -112,6 +112,33 @@ fn s19_annotations_only_where_they_are_granted() {
 }
 
 #[test]
+fn s19_the_flag_for_refused_annotations_leaves_out_a_key_that_is_only_too_long() {
+    let prefixes = ["mock.io/x-".to_owned()];
+    for (other, flag) in [
+        (None, None),
+        (Some("user/x"), Some("mock.io/x-,user/")),
+        (Some("mock.io/y"), Some("mock.io/x-,mock.io/")),
+    ] {
+        let long = ("mock.io/x-1".to_owned(), "x".repeat(100_000));
+        let other = other.map(|key| (key.to_owned(), "1".to_owned()));
+        let answer = after_ensure(
+            &sent(&service(), None, &prefixes),
+            api::EnsureLoadBalancerResponse {
+                annotations: Some(api::AnnotationChanges {
+                    set: other.into_iter().chain([long]).collect(),
+                    remove: Vec::new(),
+                }),
+                ..api::EnsureLoadBalancerResponse::default()
+            },
+        );
+        let message = &answer.notes[0].message;
+        assert!(message.contains("mock.io/x-1"), "{message}");
+        let proposed = message.split_once("--provider-annotation-prefixes=");
+        assert_eq!(proposed.map(|(_, flag)| flag), flag, "{message}");
+    }
+}
+
+#[test]
 fn s14_target_errors_are_told_together() {
     let error = |name: &str, after: prost_types::Duration| api::TargetError {
         node_name: name.to_owned(),
