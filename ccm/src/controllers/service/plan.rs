@@ -225,7 +225,7 @@ fn wanted(
 }
 
 /// The patch that stores a new handle, with the provider that gave it.
-fn unsaved(service: &Service, record: Option<&Record>) -> Option<ServicePatch> {
+pub(super) fn unsaved(service: &Service, record: Option<&Record>) -> Option<ServicePatch> {
     let (by, handle) = record?.unsaved_handle.as_ref()?;
     (Stored::of(service).handle_of(by) != Some(handle.as_str()))
         .then(|| store_handle(service, by, Some(handle)))

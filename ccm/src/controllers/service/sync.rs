@@ -12,7 +12,7 @@ mod call;
 use super::handle::Stored;
 use super::ledger::Task;
 use super::notes::{self, Note, Op};
-use super::plan::{Facts, Step, asks, next_step, uid};
+use super::plan::{Facts, Step, asks, next_step, uid, unsaved};
 use super::record::{Cloud, Record, Seen};
 use super::settle::{Report, SLOW};
 use super::targets::{NodeSelector, TargetSet};
@@ -154,11 +154,15 @@ impl<'a> Run<'a> {
             Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
             Step::StoreHandle(patch) => {
                 let what = "failed to store the load balancer's handle";
+                if unsaved(&self.base, self.record.as_ref()).is_none() {
+                    // Only the class is new, which is no call's result.
+                    self.may_go_on()?;
+                }
                 // Somebody may have removed the annotation with the handle. So the provider is
                 // asked again.
                 let record = self.record.as_ref();
-                let unsaved = record.and_then(|record| record.unsaved_handle.as_ref());
-                let lost = unsaved.is_none() && Stored::of(&self.base) == Stored::Nothing;
+                let handle = record.and_then(|record| record.unsaved_handle.as_ref());
+                let lost = handle.is_none() && Stored::of(&self.base) == Stored::Nothing;
                 // This comes before the patch, because the answer to the patch can be lost.
                 self.record().check |= lost;
                 self.patch(&patch, what).await?;

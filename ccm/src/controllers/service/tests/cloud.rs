@@ -15,7 +15,7 @@ use tower::util::BoxCloneSyncService;
 
 type Answer<T> = Result<Response<T>, Status>;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Balancer {
     pub(super) targets: Vec<String>,
     ports: Vec<api::ServicePort>,

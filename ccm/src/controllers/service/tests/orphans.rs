@@ -4,7 +4,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::api_server::WriteFault;
+use super::cloud::Balancer;
 use super::*;
+use crate::controllers::service::handle::{self, Stored};
+use crate::controllers::service::plan::FINALIZER;
 use crate::core::ProviderLabel;
 
 const DELETE: &[&str] = &["--orphaned-load-balancers=delete"];
@@ -296,4 +299,59 @@ async fn m3_after_the_stop_no_call_follows_a_write_of_conditions() {
     world.tasks.join_next().await;
     assert_eq!(world.server.attempts()[1].of, "web/status");
     assert_eq!(world.calls(), [""; 0]);
+}
+
+/// The stop and another class come during Ensure, so after its writes the class is still to be
+/// recorded.
+#[tokio::test(start_paused = true)]
+async fn m3_after_the_stop_the_result_of_a_call_is_written_and_nothing_else() {
+    const OTHER: &str = "example.com/other";
+    let mut world = World::that_says(1, |info| {
+        let capabilities = info.capabilities.as_mut().unwrap();
+        let offered = capabilities.load_balancers.as_mut().unwrap();
+        offered.classes.push(OTHER.to_owned());
+    })
+    .await;
+    world.server.put(&service());
+    world
+        .until("a call", |w| w.cloud.called("Ensure") == 1)
+        .await;
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().load_balancer_class = Some(OTHER.to_owned());
+    });
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    let web = world.server.get("web").unwrap();
+    let stored = Stored::of(&web);
+    assert_eq!(stored.handle_of("mock"), Some("h-uid-1"), "the result");
+    assert_eq!(stored.class(), Some(""), "the class waits for the next ccm");
+    assert_eq!(world.server.writes(), ["web", "web"]);
+    assert_eq!(world.calls(), ["Ensure web -"]);
+}
+
+/// The first write of the handle that Get found fails, and a step of its own repeats it.
+#[tokio::test(start_paused = true)]
+async fn m3_s19_after_the_stop_a_handle_whose_write_failed_is_still_stored() {
+    let mut world = World::new(1).await;
+    let mut known = service();
+    known.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    let without = handle::render("mock", Some("uid-1"), Some(""), None);
+    known.metadata.annotations = Some([(handle::ANNOTATION.to_owned(), without)].into());
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    world
+        .cloud
+        .state()
+        .balancers
+        .insert("uid-1".to_owned(), Balancer::default());
+    world.server.fault(1, 1, WriteFault::Refused(422));
+    world.server.put(&known);
+    world.start();
+    world.until("a call", |w| w.cloud.called("Get") == 1).await;
+    world.stop.cancel();
+    world.tasks.join_next().await;
+    assert_eq!(world.server.attempts().len(), 2);
+    let web = world.server.get("web").unwrap();
+    assert_eq!(Stored::of(&web).handle_of("mock"), Some("h-uid-1"));
+    assert_eq!(world.calls(), ["Get web -"]);
 }
