@@ -2,7 +2,8 @@
 //!
 //! The operator's flags limit which claims count. Without a flag, only the claims that the provider
 //! made first in its cloud scope count. The Lease remembers them, or without one the process. A
-//! later claim is held until an operator accepts it, unless it is a part of an accepted prefix.
+//! later claim is held until an operator accepts it, unless it is a prefix that begins with an
+//! accepted one.
 
 use std::collections::BTreeSet;
 

@@ -56,7 +56,7 @@ impl Cloud {
                     // This provider fills its cache only at its start. A refill by chance would let
                     // exceptions pass.
                     "careless" => "env CARELESS_PERIOD=1h ",
-                    // This provider must see them at once (INST-5).
+                    // This provider must see the tests' changes at once (INST-5).
                     "lister" => "env LISTER_CACHE=1ms ",
                     _ => "",
                 };

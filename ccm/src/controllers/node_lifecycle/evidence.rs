@@ -194,8 +194,8 @@ impl Evidence {
         }
     }
 
-    /// Sends the questions. Returns whether it has looked for witnesses, which Nodes in
-    /// `questions.absent` need.
+    /// Sends the questions. Returns whether it has looked for witnesses: it does so if
+    /// there are Nodes in `questions.absent`.
     fn ask(
         &mut self,
         session: &Arc<Session>,

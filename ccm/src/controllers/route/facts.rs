@@ -235,7 +235,8 @@ pub(super) fn read(
     }
     let target = !names_no_node(route) || given(route.next_hop.as_ref()).is_some();
     let ours = route.ownership() == api::Ownership::Ours;
-    // The contract cannot express a gateway or a peering (ROUTE-11).
+    // Only a route that is not ours may lead to a gateway or a peering, and then has no target
+    // (ROUTE-5, ROUTE-11).
     if ours && !target && !route.blackhole {
         return wrong("it is ours, no blackhole, and has no target");
     }

@@ -113,7 +113,7 @@ async fn b_n10_beta_labels_win(world: &World) {
             })
             .await;
     }
-    // If a user changes this label and not the beta label, the ccm resets it.
+    // If a user changes the type label and not its beta label, the ccm resets the type label.
     write_labels(world, "typed", &[(TYPE, Some("user"))]).await;
     world
         .node_becomes("typed", "of its old type", |node| {
