@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 
 use super::ledger::Task;
 use super::notes::{Note, PENDING};
-use super::plan::{asks, has_finalizer};
+use super::plan::{asks, has_finalizer, uid};
 use super::settle::Report;
 use super::{State, Worker};
 use crate::core::{Key, millis};
@@ -148,13 +148,16 @@ impl Worker {
         Some(Obstacle::new(text, None))
     }
 
-    /// The Service in the store, or the last version of a deleted one.
+    /// The Service in the store, or the last version of a deleted one. While a job works on a
+    /// deleted one, a new Service may have its name.
     fn shown(&self, state: &State, task: &Task) -> Option<Arc<Service>> {
         let stored = match task {
             Task::Service(key) => self.driver.context.cluster.services.get(key),
             _ => None,
         };
-        stored.or_else(|| state.ledger.latest(task))
+        let latest = state.ledger.latest(task);
+        let is_other = |now: &Service| latest.as_ref().is_some_and(|it| uid(it) != uid(now));
+        stored.filter(|now| !is_other(now)).or(latest)
     }
 
     pub(super) fn event(&self, service: &Service, note: Note) {

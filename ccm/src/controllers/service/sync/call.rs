@@ -130,11 +130,6 @@ impl Run<'_> {
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
             rewritten = self.write_status(call, status).await?;
         }
-        if as_asked {
-            // All is written, and the provider confirmed it. So what an earlier call of this job
-            // could not write does not matter any more.
-            self.reports.clear();
-        }
         let next = self.settle(call, &verdict, written, took);
         let rewritten = unfinished && (rewritten || written.is_some());
         let now = Instant::now();

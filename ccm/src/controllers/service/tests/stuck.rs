@@ -6,12 +6,9 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::sleep;
 
-use super::api_server::WriteFault;
 use super::cloud::{Fault, pending};
 use super::{World, named};
 use crate::controllers::service::fixtures::{node, service};
-use crate::controllers::service::handle;
-use crate::provider::Hint;
 
 /// The events on this Service after a minute.
 async fn after_a_minute(world: &World, name: &str) -> Vec<String> {
@@ -155,7 +152,7 @@ async fn n13_a_service_tells_that_no_answer_comes() {
 /// The Service vanishes before the Delete, or during it.
 #[tokio::test(start_paused = true)]
 async fn n13_s9_a_service_that_is_gone_tells_that_no_answer_to_its_delete_comes() {
-    for during in [false, true] {
+    for (during, again) in [(false, false), (true, false), (true, true)] {
         let world = World::new(1).await;
         let hangs = [Fault::Hangs].into();
         world.cloud.state().faults.insert("Delete", hangs);
@@ -172,6 +169,12 @@ async fn n13_s9_a_service_that_is_gone_tells_that_no_answer_to_its_delete_comes(
                 .await;
         }
         world.server.remove("web");
+        if again {
+            let mut other = service();
+            other.metadata.uid = Some("another".into());
+            other.spec.as_mut().unwrap().type_ = Some("NodePort".into());
+            world.server.put(&other);
+        }
         has(
             &after_a_minute(&world, "web").await,
             &[
@@ -347,47 +350,6 @@ async fn n13_who_is_done_is_told_nothing_more() {
                 .all(|event| event.contains("UpdatedLoadBalancer")),
         "{new:#?}"
     );
-}
-
-/// Get finds the load balancer out of sync. The first write of its handle fails, and the same job
-/// repeats it.
-#[tokio::test(start_paused = true)]
-async fn n13_s19_a_failed_write_that_the_same_job_makes_good_is_not_told() {
-    let world = World::new(1).await;
-    world.server.put(&service());
-    world
-        .until("it is made", |w| w.address("web").is_some())
-        .await;
-    let without = handle::render("mock", Some("uid-1"), Some(""), None);
-    world.server.edit("web", |service| {
-        service.metadata.annotations = Some([(handle::ANNOTATION.to_owned(), without)].into());
-    });
-    world.rest().await;
-    let outside = vec!["somebody else's".to_owned()];
-    {
-        let mut state = world.cloud.state();
-        state.balancers.get_mut("uid-1").unwrap().targets = outside;
-    }
-    let writes = world.server.attempts().len();
-    let refused = WriteFault::Refused(422);
-    world.server.fault(writes + 1, 1, refused);
-    let hint = Hint::LoadBalancer {
-        namespace: "default".into(),
-        name: "web".into(),
-    };
-    world.running.hints.send(hint).unwrap();
-    world.rest().await;
-    assert_eq!(
-        world.calls(),
-        ["Ensure web -", "Get web -", "Ensure web h-uid-1"]
-    );
-    let attempts = world.server.attempts();
-    let faults: Vec<_> = attempts[writes..].iter().map(|it| it.fault).collect();
-    assert_eq!(faults, [Some(refused), None], "refused, then stored");
-    assert_eq!(world.targets(), ["n0"]);
-    let events = reported(&world, "web");
-    let warnings = events.iter().filter(|event| event.contains("Warning"));
-    assert_eq!(warnings.count(), 0, "{events:#?}");
 }
 
 #[tokio::test(start_paused = true)]
