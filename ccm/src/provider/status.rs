@@ -152,11 +152,6 @@ impl ProviderStatus {
         self.session.is_some() && self.probe == api::ProbeState::Ready && self.scope_accepted
     }
 
-    /// Whether the session's cloud scope waits for an operator.
-    pub(crate) fn refuses_scope(&self) -> bool {
-        self.session.is_some() && !self.scope_accepted
-    }
-
     /// For people: what is wrong. Empty if all is well.
     pub(crate) fn complaint(&self) -> &str {
         let all = [&self.message, &self.probe_message, &self.held];

@@ -48,6 +48,15 @@ impl Page {
     }
 }
 
+/// Without a session nothing is known of the scope.
+fn scope_verdict(has_session: bool, accepted: bool) -> &'static str {
+    match (has_session, accepted) {
+        (false, _) => "",
+        (true, false) => " NOT accepted",
+        (true, true) => " accepted",
+    }
+}
+
 fn provider(name: &str, status: &ProviderStatus) -> String {
     let mut text = format!("provider {name}: ");
     let Some(info) = &status.info else {
@@ -62,13 +71,7 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
         probe_word(status.probe)
     );
     if let Some(scope) = &status.cloud_scope {
-        let verdict = if status.scope_accepted {
-            " accepted"
-        } else if status.refuses_scope() {
-            " NOT accepted"
-        } else {
-            ""
-        };
+        let verdict = scope_verdict(status.session.is_some(), status.scope_accepted);
         let _ = write!(text, ", cloud scope {scope:?}{verdict}");
     }
     if !status.complaint().is_empty() {
@@ -275,7 +278,8 @@ mod tests {
             provider("mock", &unseen),
             "provider mock: not connected: waiting for the socket /a: it does not exist yet"
         );
-        // Without a session nothing is known of the scope.
+        assert_eq!(scope_verdict(true, false), " NOT accepted");
+        assert_eq!(scope_verdict(true, true), " accepted");
         let away = ProviderStatus {
             info: Some(Arc::new(api::GetProviderInfoResponse {
                 provider_name: "cloud".to_owned(),
