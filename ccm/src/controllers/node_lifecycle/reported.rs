@@ -73,8 +73,9 @@ impl Reported {
     /// Reports each Node that stays because it shares its provider ID.
     fn shared(&mut self, lifecycle: &Lifecycle, shared: &[Arc<Node>]) {
         let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
-        self.stays
-            .retain(|(uid, shared), _| !shared || there.contains(uid.as_str()));
+        self.stays.retain(|(uid, shared), at| {
+            at.elapsed() < REPORT_AGAIN && (!shared || there.contains(uid.as_str()))
+        });
         for node in shared {
             self.stays(lifecycle, node, Stays::Shared);
         }
@@ -83,11 +84,10 @@ impl Reported {
     /// Reports that a Node stays, and why.
     pub(super) fn stays(&mut self, lifecycle: &Lifecycle, node: &Node, why: Stays<'_>) {
         let key = (plan::uid(node).to_owned(), matches!(why, Stays::Shared));
-        let is_young = |at: &Instant| at.elapsed() < REPORT_AGAIN;
-        if self.stays.get(&key).is_some_and(is_young) {
+        let before = self.stays.get(&key);
+        if before.is_some_and(|at| at.elapsed() < REPORT_AGAIN) {
             return;
         }
-        self.stays.retain(|_, at| is_young(at));
         self.stays.insert(key, Instant::now());
         let context = lifecycle.context();
         let (name, provider) = (plan::name(node), &context.provider);

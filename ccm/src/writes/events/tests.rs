@@ -70,21 +70,27 @@ async fn what_was_written_is_remembered_for_a_while_and_not_without_bound() {
         writes: 1,
     };
     let mut series = Series::default();
-    let now = Instant::now();
-    for number in 0..11_000 {
-        let at = now + std::time::Duration::from_micros(number);
-        series.put(Arc::new(key(number as usize)), written(1), at);
+    let mut now = Instant::now();
+    // The first one is written again before there are too many.
+    for number in (0..9_000).chain([0]).chain(9_000..11_000) {
+        now += std::time::Duration::from_micros(1);
+        series.put(Arc::new(key(number)), written(1), now);
     }
     series.put(Arc::new(key(10_999)), written(2), now);
     assert_eq!(series.len(), 10_000);
-    // The oldest ones are forgotten.
-    assert_eq!(series.take(&key(999), now), None);
-    assert_eq!(series.take(&key(1_000), now), Some(written(1)));
+    // Those that were not written for the longest time are forgotten.
+    for (number, left) in [
+        (1_000, None),
+        (1_001, Some(written(1))),
+        (0, Some(written(1))),
+    ] {
+        assert_eq!(series.take(&key(number), now), left, "{number}");
+    }
     assert_eq!(series.take(&key(10_999), now), Some(written(2)));
     assert_eq!(series.take(&key(10_999), now), None);
     let later = now + std::time::Duration::from_hours(1);
     assert_eq!(series.take(&key(10_998), later), None);
-    assert_eq!(series.len(), 9_997);
+    assert_eq!(series.len(), 9_996);
 }
 
 /// A writer over an API server that answers every request with `code`. Returns the number of
