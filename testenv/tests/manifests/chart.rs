@@ -160,8 +160,11 @@ fn against_the_schema() -> Vec<Wrong> {
             &["/leaderElection/leaseDuration"],
         ),
         (
-            json!({"leaderElection": {"retryPeriod": "0.5m2s"}}),
-            &["/leaderElection/retryPeriod"],
+            json!({"leaderElection": {"retryPeriod": "0.5m2s", "renewDeadline": "1s2m"}}),
+            &[
+                "/leaderElection/retryPeriod",
+                "/leaderElection/renewDeadline",
+            ],
         ),
         (
             json!({"provider": {"name": "My Cloud"}}),
