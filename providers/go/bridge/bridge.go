@@ -320,8 +320,9 @@ type contact struct {
 	last     string
 }
 
-// noteContact records the result of a call to the cloud. It leaves out an error of a method whose context has ended, and errors that say nothing about
-// the cloud, such as NotImplemented. A refusal of one object counts as an answer.
+// noteContact records the result of a call to the cloud. InstanceNotFound, DiskNotFound and a retry error count as answers. It leaves out any other error
+// of a method whose context has ended, and errors that say nothing about the cloud, such as NotImplemented. Else a refusal of one object counts as an
+// answer.
 func (b *Bridge) noteContact(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || retryOf(err) != nil {
 		b.contact.note(nil)

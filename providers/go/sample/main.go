@@ -71,7 +71,8 @@ func (p *Provider) Initialize(ctx context.Context, _ *sdk.Call, _ sdk.Initialize
 	return sdk.Initialized{CloudScope: p.settings.CloudScope}, err
 }
 
-// Health reports from memory (PROV-4) how the last operation ended, without those whose call had ended.
+// Health reports from memory (PROV-4) how the last operation ended. An operation that failed after
+// the end of its call does not count.
 func (p *Provider) Health() sdk.Health {
 	lastSuccess, trouble := p.cloud.Health()
 	health := sdk.Health{LastCloudSuccess: lastSuccess}
