@@ -81,9 +81,12 @@ impl Slots {
     /// serve authenticated users, so none may give way.
     pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
         let mut table = self.table();
-        let full = table.held.len() >= self.max;
-        let closed = if full { table.closes() } else { None };
-        let slot = self.place(&mut table);
+        let (mut closed, mut is_free) = (None, true);
+        if table.held.len() >= self.max {
+            closed = table.closes();
+            is_free = self.evict(&mut table);
+        }
+        let slot = is_free.then(|| self.hold(&mut table));
         // The log may block. Nobody waits for the table meanwhile.
         drop(table);
         if let Some(closed) = closed {
@@ -97,25 +100,30 @@ impl Slots {
         slot
     }
 
-    fn place(self: &Arc<Self>, table: &mut Table) -> Option<Slot> {
-        if table.held.len() >= self.max {
-            // Any valid token can make a user known, and a stranger can make requests last. Neither
-            // may displace a probe, whose connection is idle until its handshake ends. So a class
-            // with more than half of the connections is closed first.
-            let crowded = [Class::Resting, Class::Asking].into_iter().find(|class| {
-                let of_class = table.held.values().filter(|it| it.class() == Some(*class));
-                of_class.count() > self.max / 2
-            });
-            let ranked = table.held.iter().filter_map(|(id, it)| {
-                let class = it.class()?;
-                let gives_way = crowded.is_none_or(|crowded| class == crowded);
-                gives_way.then_some((class, it.idle_since, *id))
-            });
-            let (.., id) = ranked.min()?;
-            if let Some(entry) = table.held.remove(&id) {
-                entry.evicted.cancel();
-            }
-        }
+    /// Closes an older connection. Returns whether one gave way.
+    fn evict(&self, table: &mut Table) -> bool {
+        // Any valid token can make a user known, and a stranger can make requests last. Neither
+        // may displace a probe, whose connection is idle until its handshake ends. So a class
+        // with more than half of the connections is closed first.
+        let crowded = [Class::Resting, Class::Asking].into_iter().find(|class| {
+            let of_class = table.held.values().filter(|it| it.class() == Some(*class));
+            of_class.count() > self.max / 2
+        });
+        let ranked = table.held.iter().filter_map(|(id, it)| {
+            let class = it.class()?;
+            let gives_way = crowded.is_none_or(|crowded| class == crowded);
+            gives_way.then_some((class, it.idle_since, *id))
+        });
+        let first = ranked.min();
+        let Some(entry) = first.and_then(|(.., id)| table.held.remove(&id)) else {
+            return false;
+        };
+        entry.evicted.cancel();
+        true
+    }
+
+    /// Takes a free slot.
+    fn hold(self: &Arc<Self>, table: &mut Table) -> Slot {
         let id = table.tick();
         let evicted = CancellationToken::new();
         let entry = Entry {
@@ -125,11 +133,11 @@ impl Slots {
             evicted: evicted.clone(),
         };
         table.held.insert(id, entry);
-        Some(Slot(Arc::new(Held {
+        Slot(Arc::new(Held {
             slots: Arc::clone(self),
             id,
             evicted,
-        })))
+        }))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
