@@ -210,11 +210,7 @@ impl Worker {
                 name: name.clone(),
             })],
             // Without the capability `in_sync`, the check of a wanted Service would be an Ensure.
-            Hint::Resync if in_sync => {
-                // Also marks the tasks with a job, which `known` leaves out.
-                state.ledger.check_all();
-                state.ledger.known()
-            }
+            Hint::Resync if in_sync => state.ledger.tasks(),
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };
         tasks.retain(|task| self.check(&mut state, task));

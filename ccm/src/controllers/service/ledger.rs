@@ -324,6 +324,12 @@ impl Ledger {
         self.entries.keys().cloned().collect()
     }
 
+    /// All tasks, also those with a job.
+    pub(super) fn tasks(&self) -> Vec<Task> {
+        let tasks = self.entries.keys().chain(self.working.keys());
+        tasks.cloned().collect()
+    }
+
     /// Whether the provider's last answer was `pending`.
     pub(super) fn is_pending(&self, task: &Task) -> bool {
         let record = self.entries.get(task);
