@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
 use crate::controller::{self, Batch, Driver, LoopContext, Reconciler, Spec, Width, hints};
-use crate::core::{Backoff, lock};
+use crate::core::{Backoff, changed, lock};
 use crate::ownership::{NodeOwner, Ownership};
 use crate::provider::{Capability, Hint, ProviderStatus, Retry, Session};
 use crate::queue::Requeue;
@@ -277,9 +277,7 @@ impl Lifecycle {
                 self.interrupted.store(false, Ordering::Relaxed);
             }
             drop(session);
-            if status.changed().await.is_err() {
-                return;
-            }
+            changed(&mut status).await;
         }
     }
 

@@ -33,7 +33,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::controller::{self, Driver, LoopContext, Permits, Spec};
-use crate::core::{Backoff, ProviderLabel, lock, registered, set_gauge};
+use crate::core::{Backoff, ProviderLabel, changed, lock, registered, set_gauge};
 use crate::ownership::Ownership;
 use crate::provider::lookup::IsolatedKeys;
 use crate::provider::{Capability, Session};
@@ -160,9 +160,7 @@ impl Routes {
                 self.lists.queue.add(());
             }
             ready = now;
-            if status.changed().await.is_err() {
-                return;
-            }
+            changed(&mut status).await;
         }
     }
 }
