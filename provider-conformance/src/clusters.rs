@@ -11,7 +11,7 @@ use super::call::short_code;
 use super::check::{Check, Need, Stop, Verdict, check, must, must_equal};
 use super::hooks::Hook;
 use super::listings::{self, cut_off_anywhere, fails_whole, many_at_once, read_slowly};
-use super::run::Run;
+use super::run::{Run, codes_of_unknown};
 use super::session::Session;
 use super::unknown::call_with_unknown_fields;
 use super::well_formed;
@@ -274,9 +274,7 @@ async fn failing(run: &Run) -> Verdict {
         if !knows {
             exchange.failure("CORE-15", &[code])?;
         }
-        // A provider that knows the one may also know that there is no other.
-        let mut codes = vec![code];
-        codes.extend(knows.then_some(FailureCode::NotFound));
+        let codes = codes_of_unknown(code, knows);
         let exchange = session.call(request(&run.name("nobody"))).await;
         exchange.failure("CORE-15", &codes)?;
     }

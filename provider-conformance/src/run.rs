@@ -18,7 +18,7 @@ use super::ledger::Ledger;
 use super::session::Session;
 use super::target::Target;
 
-pub(crate) use needs::may_know;
+pub(crate) use needs::{codes_of_unknown, may_know};
 pub(crate) use objects::{batch_size, beyond_batch, holds_two, targets};
 
 /// The state that all checks of a run share.

@@ -10,7 +10,7 @@ use super::call::{Answer as _, Exchange, short_code};
 use super::check::{Check, Need, Stop, Verdict, check, must, must_equal, should};
 use super::config::KnownVolume;
 use super::hooks::Hook;
-use super::run::Run;
+use super::run::{Run, codes_of_unknown};
 use super::unknown::call_with_unknown_fields;
 use super::well_formed;
 
@@ -412,9 +412,7 @@ async fn failing(run: &Run) -> Verdict {
             let failed = exchange.failure("CORE-15", &[code])?;
             well_formed::judge(&exchange, [well_formed::failure(failed)])?;
         }
-        // A provider that knows the one disk may also know that there is no other.
-        let mut codes = vec![code];
-        codes.extend(knows.then_some(FailureCode::NotFound));
+        let codes = codes_of_unknown(code, knows);
         let exchange = session.call(request(of_no_disk(run)?)).await;
         let failed = exchange.failure("CORE-15", &codes)?;
         well_formed::judge(&exchange, [well_formed::failure(failed)])?;

@@ -2,9 +2,18 @@
 
 use std::sync::PoisonError;
 
+use cloud_provider_api::v1alpha1::FailureCode;
+
 use super::Run;
 use crate::check::{Lack, Need, Skipped, Stop, Verdict};
 use crate::config::RouteMarks;
+
+/// The codes that a failing cloud allows for an object that does not exist. A provider that `knows`
+/// an existing object without the cloud may also know that this one does not exist.
+pub(crate) fn codes_of_unknown(code: FailureCode, knows: bool) -> Vec<FailureCode> {
+    let not_found = knows.then_some(FailureCode::NotFound);
+    std::iter::once(code).chain(not_found).collect()
+}
 
 /// Whether an RPC may answer without the cloud, from the provider's own knowledge.
 pub(crate) fn may_know(rpc: &str) -> bool {
