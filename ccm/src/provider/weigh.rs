@@ -33,7 +33,7 @@ pub(super) struct Refused {
     pub(super) wrong: Wrong,
 }
 
-/// What is wrong with an answer.
+/// The reason why an answer is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// It has more bytes than this.

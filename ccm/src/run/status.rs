@@ -49,7 +49,7 @@ impl Page {
 }
 
 /// Without a session nothing is known of the scope.
-fn scope_verdict(has_session: bool, accepted: bool) -> &'static str {
+fn scope_word(has_session: bool, accepted: bool) -> &'static str {
     match (has_session, accepted) {
         (false, _) => "",
         (true, false) => " NOT accepted",
@@ -71,8 +71,8 @@ fn provider(name: &str, status: &ProviderStatus) -> String {
         probe_word(status.probe)
     );
     if let Some(scope) = &status.cloud_scope {
-        let verdict = scope_verdict(status.session.is_some(), status.scope_accepted);
-        let _ = write!(text, ", cloud scope {scope:?}{verdict}");
+        let word = scope_word(status.session.is_some(), status.scope_accepted);
+        let _ = write!(text, ", cloud scope {scope:?}{word}");
     }
     if !status.complaint().is_empty() {
         let _ = write!(text, ": {}", status.complaint());
@@ -278,8 +278,8 @@ mod tests {
             provider("mock", &unseen),
             "provider mock: not connected: waiting for the socket /a: it does not exist yet"
         );
-        assert_eq!(scope_verdict(true, false), " NOT accepted");
-        assert_eq!(scope_verdict(true, true), " accepted");
+        assert_eq!(scope_word(true, false), " NOT accepted");
+        assert_eq!(scope_word(true, true), " accepted");
         let away = ProviderStatus {
             info: Some(Arc::new(api::GetProviderInfoResponse {
                 provider_name: "cloud".to_owned(),

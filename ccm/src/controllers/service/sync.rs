@@ -27,7 +27,7 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 /// More steps than any sequence of the plan has.
 const MOST_STEPS: usize = 12;
 
-/// What does not change during a job.
+/// The inputs of a job. They do not change while it runs.
 pub(super) struct Job {
     pub(super) offer: Arc<Offer>,
     pub(super) selector: Result<NodeSelector, String>,
