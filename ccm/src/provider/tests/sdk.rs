@@ -41,6 +41,10 @@ impl Instances for Machines {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_of_the_sdk_is_asked_and_both_log_the_same_id_of_a_call() {
+    // While a process has one subscriber, tracing asks only the thread that comes first to a log
+    // statement, and if that is the thread of another test, it switches the statement off for all.
+    // With two subscribers it asks both.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let log = tempfile::NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
