@@ -389,7 +389,8 @@ fn after(before: &Progress, call: &Call<'_>, verdict: &Verdict) -> Vec<Note> {
     }
 }
 
-fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
+/// The Service with a patch's annotations.
+pub(super) fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
     let mut service = service.clone();
     let annotations = service.metadata.annotations.get_or_insert_default();
     for (key, value) in &patch.annotations {

@@ -12,8 +12,8 @@ use super::{Run, Stop};
 use crate::controllers::service::answer::{self, Answer, Call, Verdict};
 use crate::controllers::service::notes::{self, Op};
 use crate::controllers::service::plan::{asks, class, handle_to_send, status_patch};
-use crate::controllers::service::record::Record;
-use crate::controllers::service::settle::{begin, settle};
+use crate::controllers::service::record::{Record, Seen};
+use crate::controllers::service::settle::{begin, settle, with_annotations};
 use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
 use crate::core::{Key, millis};
@@ -126,6 +126,11 @@ impl Run<'_> {
             Err(stop) => Some(stop),
             Ok(_) => None,
         };
+        if let Some(patch) = written {
+            // Otherwise, if the status cannot be written, this patch would look like a user's
+            // change.
+            self.record().seen = Seen::of(&with_annotations(call.service, patch));
+        }
         let mut rewritten = false;
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
             rewritten = self.write_status(call, status).await?;

@@ -203,9 +203,9 @@ impl ApiServer {
         self.cluster.services.apply(Event::Delete(service));
     }
 
-    /// Refuses each patch of this annotation from now on.
-    pub(super) fn refuse(&self, annotation: &str) {
-        self.state.lock().unwrap().refused = Some(annotation.to_owned());
+    /// Refuses each patch with this JSON pointer (RFC 6901) from now on.
+    pub(super) fn refuse(&self, pointer: &str) {
+        self.state.lock().unwrap().refused = Some(pointer.to_owned());
     }
 
     pub(super) fn refusals(&self) -> usize {
@@ -323,9 +323,8 @@ impl ApiServer {
             }
         }
         assert!(patch.get("spec").is_none(), "never spec (B-S2)");
-        let annotations = &patch["metadata"]["annotations"];
         if let Some(refused) = &state.refused
-            && annotations.get(refused).is_some()
+            && patch.pointer(refused).is_some()
         {
             state.refusals += 1;
             return refuse(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");

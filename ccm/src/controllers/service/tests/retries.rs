@@ -107,7 +107,9 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
             set: [("cloud.example/state".to_owned(), "making".to_owned())].into(),
             ..Default::default()
         });
-        world.server.refuse("cloud.example/state");
+        world
+            .server
+            .refuse("/metadata/annotations/cloud.example~1state");
         world.server.put(&service());
         sleep(Duration::from_mins(10)).await;
         let ensures = world.cloud.called("Ensure");
@@ -212,6 +214,27 @@ async fn s9_a_provider_whose_address_changes_with_each_answer_is_asked_less_ofte
     sleep(Duration::from_mins(10)).await;
     let ensures = world.cloud.called("Ensure");
     assert!((15..=25).contains(&ensures), "{ensures} Ensures");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_a_service_whose_status_is_refused_is_tried_less_often() {
+    let world = World::new(1).await;
+    world.server.refuse("/status/loadBalancer");
+    world.server.put(&service());
+    // Each answer writes a new annotation, which is applied. It is no change by a user.
+    let times = called_while_it_writes(&world, "Ensure").await;
+    assert!(
+        (6..=8).contains(&times.len()),
+        "Ensures in the seconds {times:?}"
+    );
+    // A user's change does not wait.
+    let before = world.cloud.called("Ensure");
+    world.server.edit("web", |service| {
+        let spec = service.spec.as_mut().unwrap();
+        spec.load_balancer_source_ranges = Some(vec!["192.0.2.0/24".to_owned()]);
+    });
+    sleep(Duration::from_secs(5)).await;
+    assert!(world.cloud.called("Ensure") > before);
 }
 
 #[tokio::test(start_paused = true)]
