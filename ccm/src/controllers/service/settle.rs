@@ -1,8 +1,8 @@
 //! The changes that a call and its answer make in a Service's record, and what follows. Pure.
 //!
-//! [`begin`] applies the rows "is sent", before the call. If the answer is "in sync", "ready" or
-//! "done" (also "but for targets") and one of its writes fails, the record keeps the values of the
-//! row "is sent".
+//! [`begin`] applies the rows "is sent", before the call. If the answer is "in sync", "ready",
+//! "done" (also "but for targets") or "elsewhere" and one of its writes fails, the record keeps the
+//! values of the row "is sent".
 //! [`settle`] applies the other rows, after the answer's writes. In them, "as before" is the value
 //! that the row "is sent" left. Some failures and target errors bring their own delay instead of
 //! "backoff". A test compares this table with the code.

@@ -116,10 +116,12 @@ impl Run<'_> {
         // Only a patch that was applied counts. Otherwise its missing annotations would look like a
         // user's change, and another call would follow at once.
         let written = metadata.as_ref().filter(|_| matches!(stored, Ok(true)));
+        // Otherwise nothing would retry a write that fails. A release does not wait for one.
         let as_asked = matches!(
             verdict,
-            Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
+            Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_) | Verdict::Elsewhere
         );
+        self.accepted |= as_asked;
         let unwritten = match stored {
             // The result is not confirmed, so another call follows.
             Err(stop) if as_asked => return Err(stop),

@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::api_server::WriteFault;
 use super::cloud::{Fault, pending};
 use super::{World, named};
 use crate::controller::Reconciler as _;
@@ -235,6 +236,31 @@ async fn s9_a_service_whose_status_is_refused_is_tried_less_often() {
     });
     sleep(Duration::from_secs(5)).await;
     assert!(world.cloud.called("Ensure") > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_what_is_served_elsewhere_gets_its_annotations_after_a_failed_write() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    for _ in 0..2 {
+        let elsewhere = Outcome::HandledElsewhere(api::HandledElsewhere {});
+        world.cloud.state().instead.push_back(elsewhere);
+    }
+    world.cloud.state().annotations = Some(api::AnnotationChanges {
+        set: [("cloud.example/by".to_owned(), "another".to_owned())].into(),
+        ..Default::default()
+    });
+    // The first write adds the finalizer.
+    world.server.fault(2, 1, WriteFault::Refused(500));
+    world.server.put(&service());
+    world
+        .until("the annotation is written", |w| {
+            let annotations = w.server.get("web").unwrap().metadata.annotations;
+            annotations.is_some_and(|all| all.contains_key("cloud.example/by"))
+        })
+        .await;
+    world.rest().await;
+    assert_eq!(world.cloud.called("Ensure"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -485,6 +511,29 @@ async fn fault_service_refused_credentials_are_tried_with_one_service() {
         let calls = world.cloud.called("Ensure");
         assert_eq!(calls, 20 + 6 + 20, "makes no other call");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_accepted_credentials_end_the_wait_of_all_also_if_a_status_is_refused() {
+    use api::ensure_load_balancer_response::Outcome;
+    let world = World::new(1).await;
+    let refused = Outcome::Failed(failure(api::FailureCode::Credentials, "token expired"));
+    let many = std::iter::repeat_n(refused, 10_000);
+    world.cloud.state().instead.extend(many);
+    for i in 0..20 {
+        world.server.put(&named(i));
+    }
+    sleep(Duration::from_mins(1)).await;
+    world.server.refuse("/status/loadBalancer");
+    world.cloud.state().instead.clear();
+    let mended = Instant::now();
+    world
+        .until("each has a load balancer", |w| {
+            w.cloud.state().balancers.len() == 20
+        })
+        .await;
+    let took = mended.elapsed();
+    assert!(took < Duration::from_secs(22), "{took:?}");
 }
 
 /// Sends a hint about `web` and a Resync, `times` times, with this gap.

@@ -6,9 +6,12 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::sleep;
 
+use super::api_server::WriteFault;
 use super::cloud::{Fault, pending};
 use super::{World, named};
 use crate::controllers::service::fixtures::{node, service};
+use crate::controllers::service::handle;
+use crate::provider::Hint;
 
 /// The events on this Service after a minute.
 async fn after_a_minute(world: &World, name: &str) -> Vec<String> {
@@ -350,6 +353,46 @@ async fn n13_who_is_done_is_told_nothing_more() {
                 .all(|event| event.contains("UpdatedLoadBalancer")),
         "{new:#?}"
     );
+}
+
+/// Get finds the load balancer out of sync. The write of its handle is refused, and the same job
+/// writes it after Ensure.
+#[tokio::test(start_paused = true)]
+async fn n13_s19_a_refused_write_is_told_also_if_the_same_job_repeats_it() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("it is made", |w| w.address("web").is_some())
+        .await;
+    let without = handle::render("mock", Some("uid-1"), Some(""), None);
+    world.server.edit("web", |service| {
+        service.metadata.annotations = Some([(handle::ANNOTATION.to_owned(), without)].into());
+    });
+    world.rest().await;
+    let outside = vec!["somebody else's".to_owned()];
+    {
+        let mut state = world.cloud.state();
+        state.balancers.get_mut("uid-1").unwrap().targets = outside;
+    }
+    let writes = world.server.attempts().len();
+    let refused = WriteFault::Refused(422);
+    world.server.fault(writes + 1, 1, refused);
+    let hint = Hint::LoadBalancer {
+        namespace: "default".into(),
+        name: "web".into(),
+    };
+    world.running.hints.send(hint).unwrap();
+    world.rest().await;
+    assert_eq!(
+        world.calls(),
+        ["Ensure web -", "Get web -", "Ensure web h-uid-1"]
+    );
+    let attempts = world.server.attempts();
+    let faults: Vec<_> = attempts[writes..].iter().map(|it| it.fault).collect();
+    assert_eq!(faults, [Some(refused), None], "refused, then stored");
+    let events = reported(&world, "web");
+    let warnings = events.iter().filter(|event| event.contains("Warning"));
+    assert_eq!(warnings.count(), 1, "{events:#?}");
 }
 
 #[tokio::test(start_paused = true)]
