@@ -167,6 +167,13 @@ fn against_the_schema() -> Vec<Wrong> {
             ],
         ),
         (
+            json!({"monitoring": {"podMonitor": {"interval": "1.5m"}, "serviceMonitor": {"interval": "1s1m"}}}),
+            &[
+                "/monitoring/podMonitor/interval",
+                "/monitoring/serviceMonitor/interval",
+            ],
+        ),
+        (
             json!({"provider": {"name": "My Cloud"}}),
             &["/provider/name"],
         ),
@@ -294,6 +301,24 @@ fn a_wrong_value_is_refused_by_its_name() {
         for word in words {
             assert!(error.contains(word), "{values}: {word:?} is not in {error}");
         }
+    }
+}
+
+#[test]
+fn each_form_of_a_duration_that_its_reader_takes_is_accepted() {
+    for (lease, interval) in [
+        ("20s500ms", "1d"),
+        ("1m", "1m30s"),
+        ("0.5m", "0"),
+        ("15.5s", "500ms"),
+    ] {
+        let values = json!({
+            "provider": {"image": {"repository": "provider-mock"}},
+            "leaderElection": {"leaseDuration": lease},
+            "monitoring": {"serviceMonitor": {"interval": interval}, "podMonitor": {"interval": interval}},
+        });
+        let rendered = render(&values, &[]);
+        assert!(rendered.is_ok(), "{lease}, {interval}: {rendered:?}");
     }
 }
 
