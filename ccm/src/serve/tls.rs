@@ -328,8 +328,8 @@ pub(super) fn self_made(hostname: &str) -> Result<(String, String)> {
 }
 
 /// The pair in `--cert-dir`, which is created if there is none. Both files are written beside their
-/// places first. So a key without a `.crt` is the rest of a process that died only if a `.crt.new`
-/// is there.
+/// places first. So if there is a key and a `.crt.new`, but no `.crt`, a process died before it was
+/// done.
 fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
     let files = TlsFiles {
         certificate: directory.join(format!("{PAIR_NAME}.crt")),

@@ -74,8 +74,8 @@ pub(super) fn wrong(service: &Service) -> Option<String> {
 impl LoadBalancers {
     /// The load balancer that the asker's handle names. If the handle is that of a shared load
     /// balancer, the result is the asker's own load balancer, which may have left the whole since.
-    /// If the asker has none, the result is the part of another Service of the cluster, if any. It
-    /// is `None` if the asker's annotation has this name.
+    /// If the asker has none, the result is the part of another Service of the cluster, if any. But
+    /// it is `None` if the asker's annotation asks for this shared load balancer.
     pub(super) fn named(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let handle = asker.handle?;
         if let Some(one) = self.by_handle.get(handle) {

@@ -205,7 +205,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 
 // do carries out one step. For some seconds it repeats an attach that is locked: the load balancer
 // may have just been detached, and reaches no private target until it is attached.
-// If the load balancer changed during the request, it repeats, once, a call that adds a target.
+// If the load balancer changed during the request, it repeats, once, a call that adds a Node's target.
 func (r *request) do(ctx context.Context, lb *hcloud.LoadBalancer, step plan.Step) (*hcloud.Action, error) {
 	if step.Type {
 		if err := r.lastTypeError(ctx, lb); err != nil {

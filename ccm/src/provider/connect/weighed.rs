@@ -13,8 +13,9 @@ use super::super::weigh::Weight;
 /// the message twice.
 const PIECE: usize = 16 * 1024;
 
-/// Yields each message when it is complete and was weighed, and at the end what is left of one. Ends with an error if [`Weight`]
-/// refuses the answer. Nothing after that is read.
+/// Yields each message when it is complete and was weighed, and at the end the bytes of a message
+/// that was cut off, if any. Ends with an error if [`Weight`] refuses the answer. Nothing after
+/// that is read.
 pub(in super::super) struct Weighed {
     body: Incoming,
     weight: Weight,
@@ -50,7 +51,7 @@ impl Body for Weighed {
             let frame = ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()?;
             let Some(data) = frame.as_ref().and_then(Frame::data_ref) else {
                 // The end or the trailers. If a message was cut off, tonic reports that, or the
-                // status in the trailers unless it is OK.
+                // error in the trailers. If their status is OK, it drops what is left.
                 self.ready = self.weight.rest();
                 if self.ready.is_empty() {
                     return Poll::Ready(frame.map(Ok));

@@ -213,7 +213,8 @@ async fn b_m4_authorities_of_the_config_map_count_and_are_replaced_by_newer_ones
         200
     );
 
-    // Unusable content leaves the trust of its part. New content is used at once.
+    // Unusable content of a part (users, front proxies) leaves that part's trust as it was. New
+    // content is used at once.
     for wrong in [
         ("client-ca-file", "nothing"),
         ("requestheader-allowed-names", "front"),
