@@ -487,8 +487,8 @@ impl Inner {
 }
 
 impl Checker {
-    /// Manually created objects that are missing or changed, and those of their routes that a ccm
-    /// asked to delete.
+    /// The manually created objects that are missing or changed, and the manually created routes
+    /// that a ccm asked to delete.
     #[must_use]
     pub fn touched(&self) -> Vec<String> {
         let inner = self.inner();

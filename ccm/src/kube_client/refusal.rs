@@ -60,7 +60,7 @@ fn missing_right(message: &str) -> Option<String> {
         if !group.is_empty() {
             object = format!("{object}.{group}");
         }
-        // Without a name: all of them, or the message names none.
+        // Without a name, the right is for all objects, or the API server left the name out.
         let named = of.strip_suffix("\" is forbidden: ");
         if let Some((_, name)) = named.and_then(|of| of.split_once('"')) {
             object = format!("{object}/{name}");

@@ -316,7 +316,7 @@ impl Session {
     /// Cuts these batches so that each fits into one request. `bytes` is the size of an item. An
     /// item that fits into no request is alone, and its call fails without being sent.
     fn fitting<I>(&self, batches: Vec<Vec<I>>, bytes: impl Fn(&I) -> usize) -> Vec<Vec<I>> {
-        // Of the fields that are not items, only the cluster can take more bytes.
+        // The most bytes of all other fields but the cluster.
         const OTHER_FIELDS: usize = 64;
         let others = self.cluster.encoded_len() + OTHER_FIELDS;
         let room = self.max_request_bytes.saturating_sub(others);

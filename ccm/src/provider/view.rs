@@ -161,7 +161,7 @@ pub(crate) fn service_view(service: &Service) -> api::ServiceView {
         ),
         external_traffic_policy: spec.external_traffic_policy.unwrap_or_default(),
         internal_traffic_policy: spec.internal_traffic_policy,
-        // Kubernetes writes an absent port as zero.
+        // Zero means no port, as in Kubernetes' own types.
         health_check_node_port: spec.health_check_node_port.filter(|port| *port != 0),
         ip_families: spec.ip_families.unwrap_or_default(),
         ip_family_policy: spec.ip_family_policy,

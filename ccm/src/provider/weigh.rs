@@ -227,8 +227,9 @@ impl Weight {
         Ok(())
     }
 
-    /// Takes the memory of the answer up to a message of `length` bytes from the budget. The bytes
-    /// of that message count twice, because its reader copies them before it decodes them.
+    /// Takes from the budget what the answer needs so far, with a next message of `length` bytes.
+    /// The bytes of that message count twice, because its reader copies them before it decodes
+    /// them.
     fn grow(&mut self, length: u64) -> Result<(), Wrong> {
         let bytes = self.bytes.max(2 * length);
         if !self.share.grow_to(bytes + self.decoded) {

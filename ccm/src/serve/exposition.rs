@@ -1,7 +1,7 @@
 //! The metrics in the format of Go components: Prometheus' text format 0.0.4, converted from the
 //! OpenMetrics text of prometheus-client.
 //!
-//! Dashboards see the differences: a counter's family name, `le="1.0"` instead of `le="1"`, the
+//! Without the conversion dashboards would see the differences: a counter's family name, `le="1.0"` instead of `le="1"`, the
 //! types `info` and `unknown`. Go components do not offer OpenMetrics, so every client gets 0.0.4.
 
 use std::borrow::Cow;

@@ -123,8 +123,7 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     let before = identities(&world.all_nodes().await);
     let cloud = world.load_balancers();
 
-    // Another cloud without these machines would answer ABSENT for each of them. A Node is not
-    // Ready, as if its machine were gone.
+    // Another cloud does not know these machines. A Node is not Ready, as if its machine were gone.
     world.end(provider).await;
     let _other = world.provider_of_another_cloud().await;
     testenv::objects::set_ready(&world.client, "node-0", "Unknown")

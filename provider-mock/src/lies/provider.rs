@@ -44,8 +44,8 @@ impl Twisted {
         self.cloud.twisted(twist)
     }
 
-    /// The Node's place. With the twist `ZonesMadeUp`, it is invented if the cloud has neither a
-    /// place nor an instance of the Node.
+    /// The Node's place. With the twist `ZonesMadeUp`, it is invented if no place is known and a
+    /// lookup of the Node would not find an instance.
     fn place(&self, node: &Node, zone: Zone) -> Zone {
         if zone != Zone::default() || !self.has(Twist::ZonesMadeUp) {
             return zone;

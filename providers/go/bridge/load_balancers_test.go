@@ -558,7 +558,7 @@ func TestALongNameOfALoadBalancerIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// CORE-11, LB-33: an item of a listing cannot be failed, so the listing is.
+// CORE-11, LB-33: a listing has no failure for a single item, so one bad item fails the whole listing.
 func TestAListedLoadBalancerWithoutAFormFailsTheListing(t *testing.T) {
 	long := strings.Repeat("h", idBytes+1)
 	for name, one := range map[string]*contract.ListedLoadBalancer{

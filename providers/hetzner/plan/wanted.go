@@ -17,7 +17,7 @@ type Settings struct {
 	InstanceSettings
 	// Type, Location, NetworkZone and Algorithm are the defaults for load balancers whose Service
 	// does not set them. If empty, a new load balancer is an lb11, the algorithm is round_robin, and
-	// nothing says the place.
+	// a Service that names no place gets no load balancer (LocationMissing).
 	Type, Location, NetworkZone, Algorithm string
 	// The other fields are the defaults of the annotations with these names.
 	UsePrivateIP, DisablePrivateIngress, DisablePublicNetwork, DisableIPv6, ProxyProtocol bool

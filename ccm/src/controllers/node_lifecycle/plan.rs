@@ -117,7 +117,7 @@ pub(super) struct Pass {
     /// Why the pass is void, for people.
     pub(super) void: Option<String>,
     /// Why the pass learned nothing: all answers are failures, and not only missed deadlines.
-    /// Unlike a void pass, it leaves the counts of Nodes without an answer.
+    /// Unlike a void pass, it does not change the counts of Nodes that got no answer at all.
     pub(super) failed: Option<String>,
 }
 

@@ -93,7 +93,7 @@ pub(super) struct NodeName {
 pub(super) enum Ended<'a> {
     /// It succeeded.
     Done,
-    /// The provider's failure for this route, or for the whole call.
+    /// The failure of this route or of the whole call, which may be a lost connection too.
     Failed(&'a CallError),
     /// BUSY: another operation holds the route. It is tried again without backoff.
     Busy,

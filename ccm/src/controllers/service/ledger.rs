@@ -238,8 +238,8 @@ impl Ledger {
         self.selectors.values().collect()
     }
 
-    /// The last version of a deleted Service. `None` for one whose next job has to find out that it
-    /// is deleted.
+    /// The last version of a deleted Service. `None` for a [`Task::Service`] without a job: only its
+    /// next job finds out whether it is deleted.
     pub(super) fn latest(&self, task: &Task) -> Option<Arc<Service>> {
         let record = match (self.working.get(task), task) {
             (Some(working), _) => working.record.as_ref(),

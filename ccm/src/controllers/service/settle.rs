@@ -95,7 +95,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A report at once that is not about a call to the provider.
+    /// A report at once, without the data of a call.
     pub(super) fn new(note: Note) -> Self {
         let answered = Answered {
             kind: note.kind,

@@ -93,7 +93,7 @@ impl Keeper {
         let mut next = lock(&self.next);
         let missed = next.is_none();
         let token = next.clone().unwrap_or_default();
-        // A stream that ends before its first token leaves none.
+        // A stream that begins without a token and ends before its first one leaves none.
         next.take_if(|token| token.is_empty());
         (token, missed)
     }

@@ -297,8 +297,8 @@ impl Keeper {
                 (true, String::new())
             }
             Verdict::Refused { accepted } => {
-                // The command comes before the former scope, and only it has the new one: nobody
-                // must run a command that an event cuts.
+                // An event may cut the end of its message, and nobody must run a command that was
+                // cut. So the command, which alone has the new scope, comes before the former one.
                 let accept = match self.with.memory.accept_scope() {
                     Some(command) => format!(
                         "{command}='{scope}', or start the ccm with this scope in --accept-cloud-scope"

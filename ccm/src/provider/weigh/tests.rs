@@ -90,7 +90,7 @@ fn m14_a_message_is_handed_on_when_it_is_complete_and_refused_when_its_length_is
         weight.add(&[rest, first].concat()),
         Ok(message.clone().into())
     );
-    // There is room for the second message, and the first one takes no more than its own.
+    // The second message has room, and the first one keeps none.
     assert!((message.len()..2 * message.len()).contains(&weight.held.capacity()));
     assert_eq!(weight.add(rest), Ok(message.clone().into()));
     assert_eq!(weight.rest(), Bytes::new());

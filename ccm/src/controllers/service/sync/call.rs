@@ -116,7 +116,7 @@ impl Run<'_> {
         // Only a patch that was applied counts. Otherwise its missing annotations would look like a
         // user's change, and another call would follow at once.
         let written = metadata.as_ref().filter(|_| matches!(stored, Ok(true)));
-        // Otherwise nothing would retry a write that fails. A release does not wait for one.
+        // After these answers nothing retries a failed write, unless the job fails too.
         let as_asked = matches!(
             verdict,
             Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_) | Verdict::Elsewhere

@@ -193,8 +193,8 @@ async fn fault_service_api_server_hangs() {
 /// does not repeat a write whose result the watch shows; makes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_loses_an_answer() {
-    /// The first two writes are those of the finalizers. Only after these, the ccm writes the same
-    /// object again before the test's next edit.
+    /// The first two writes are those of the finalizers. After later ones, the next write of the
+    /// same object comes after an edit by the test, so its gap shows nothing.
     fn first_given_up(seen: &Seen<'_>) {
         if seen.number <= 2 {
             given_up(seen);
