@@ -95,6 +95,10 @@ impl<'a> Run<'a> {
             if let Some(record) = &mut self.record {
                 record.seen = Seen::of(&self.base);
                 record.latest = Arc::clone(&self.base);
+                // The answer to the write that stored it may have been lost.
+                record.unsaved_handle.take_if(|(by, handle)| {
+                    Stored::of(&self.base).handle_of(by) == Some(handle.as_str())
+                });
             }
             let taken = match self.next_step() {
                 Ok(step) => self.take(step).await,

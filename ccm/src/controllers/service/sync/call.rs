@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use k8s_openapi::api::core::v1::LoadBalancerStatus;
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+use kube::ResourceExt as _;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -115,7 +116,8 @@ impl Run<'_> {
         let stored = self.store(metadata.as_ref()).await;
         // Only a patch that was applied counts. Otherwise its missing annotations would look like a
         // user's change, and another call would follow at once.
-        let written = metadata.as_ref().filter(|_| matches!(stored, Ok(true)));
+        let written = metadata.filter(|_| matches!(stored, Ok(true)));
+        let written = written.map(|patch| as_stored(patch, &self.base));
         // After these answers nothing retries a failed write, unless the job fails too.
         let as_asked = matches!(
             verdict,
@@ -128,7 +130,7 @@ impl Run<'_> {
             Err(stop) => Some(stop),
             Ok(_) => None,
         };
-        if let Some(patch) = written {
+        if let Some(patch) = &written {
             // Otherwise, if the status cannot be written, this patch would look like a user's
             // change.
             self.record().seen = Seen::of(&with_annotations(call.service, patch));
@@ -137,7 +139,7 @@ impl Run<'_> {
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
             rewritten = self.write_status(call, status).await?;
         }
-        let next = self.settle(call, &verdict, written, took);
+        let next = self.settle(call, &verdict, written.as_ref(), took);
         let rewritten = unfinished && (rewritten || written.is_some());
         let now = Instant::now();
         let least = now + REWRITTEN;
@@ -364,4 +366,14 @@ impl Run<'_> {
         };
         info!(%service, %provider, rpc, took_ms, attempt, targets, "{what}");
     }
+}
+
+/// The patch with the values that the API server stored. Without them, an annotation that admission
+/// removes or changes would look like a user's change.
+fn as_stored(mut patch: ServicePatch, stored: &Service) -> ServicePatch {
+    let now = stored.annotations();
+    for (key, value) in &mut patch.annotations {
+        *value = now.get(key).cloned();
+    }
+    patch
 }

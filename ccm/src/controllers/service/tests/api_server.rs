@@ -67,6 +67,8 @@ struct State {
     version: u64,
     writes: Vec<String>,
     refused: Option<String>,
+    /// The annotation that admission removes.
+    removed: Option<String>,
     refusals: usize,
 }
 
@@ -208,6 +210,11 @@ impl ApiServer {
         self.state.lock().unwrap().refused = Some(pointer.to_owned());
     }
 
+    /// Removes this annotation from each Service that a patch sets it on.
+    pub(super) fn remove_annotation(&self, annotation: &str) {
+        self.state.lock().unwrap().removed = Some(annotation.to_owned());
+    }
+
     pub(super) fn refusals(&self) -> usize {
         self.state.lock().unwrap().refusals
     }
@@ -331,6 +338,11 @@ impl ApiServer {
         }
         state.writes.push(tail.join("/"));
         merge(&mut value, &patch);
+        if let Some(annotations) = value["metadata"]["annotations"].as_object_mut()
+            && let Some(removed) = &state.removed
+        {
+            annotations.remove(removed);
+        }
         respond(StatusCode::OK, &self.store(&mut state, name, value))
     }
 }

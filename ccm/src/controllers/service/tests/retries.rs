@@ -13,6 +13,7 @@ use super::{World, named};
 use crate::controller::Reconciler as _;
 use crate::controllers::service::Worker;
 use crate::controllers::service::fixtures::{node, service};
+use crate::controllers::service::handle;
 use crate::controllers::service::ledger::Task;
 use crate::core::Key;
 use crate::provider::Hint;
@@ -236,6 +237,44 @@ async fn s9_a_service_whose_status_is_refused_is_tried_less_often() {
     });
     sleep(Duration::from_secs(5)).await;
     assert!(world.cloud.called("Ensure") > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_an_annotation_that_admission_removes_causes_no_other_ensure() {
+    let world = World::new(1).await;
+    world.cloud.state().annotations = Some(api::AnnotationChanges {
+        set: [("cloud.example/by".to_owned(), "us".to_owned())].into(),
+        ..Default::default()
+    });
+    world.server.remove_annotation("cloud.example/by");
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.rest().await;
+    assert_eq!(world.cloud.called("Ensure"), 1);
+}
+
+/// The API server stores the handle, and its answer is lost.
+#[tokio::test(start_paused = true)]
+async fn s19_a_handle_that_a_user_changes_later_is_sent() {
+    let world = World::new(1).await;
+    // The first write adds the finalizer, the second one stores the handle.
+    world.server.fault(2, 1, WriteFault::Lost);
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.rest().await;
+    let calls = world.calls().len();
+    world.server.edit("web", |service| {
+        let theirs = handle::render("mock", Some("uid-1"), Some(""), Some("theirs"));
+        service.metadata.annotations = Some([(handle::ANNOTATION.to_owned(), theirs)].into());
+        let spec = service.spec.as_mut().unwrap();
+        spec.load_balancer_source_ranges = Some(vec!["192.0.2.0/24".to_owned()]);
+    });
+    world.rest().await;
+    assert_eq!(world.calls()[calls..][..1], ["Ensure web theirs"]);
 }
 
 #[tokio::test(start_paused = true)]
