@@ -36,7 +36,7 @@ pub enum Command {
         /// As in the YAML file.
         instance: Instance,
     },
-    /// Replaces the instance with this name, or else the one with this ID.
+    /// Replaces the instance whose name, or else whose ID, is the `name` given here.
     InstanceSet {
         /// As in the YAML file.
         instance: Instance,

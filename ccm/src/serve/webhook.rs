@@ -1,5 +1,5 @@
-//! The port of the admission webhook, at a path with its name. Everything that a caller can send has a
-//! limit.
+//! The port that serves the admission webhook, at a path with the webhook's name. Everything that a
+//! caller can send has a limit.
 //!
 //! With `--webhook-client-ca-file` callers are authenticated. An API server shows webhooks a
 //! certificate only if its AdmissionConfiguration says so, so this is optional. Without it, a

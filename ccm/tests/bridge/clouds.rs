@@ -53,8 +53,8 @@ impl Cloud {
         let (environment, binary, named) = match self {
             Self::File { name, .. } => {
                 let environment = match *name {
-                    // This provider fills its cache only at its start. A refill by chance would let
-                    // exceptions pass.
+                    // This provider fills its cache only at its start. After a refill by chance,
+                    // checks that are listed as exceptions would pass.
                     "careless" => "env CARELESS_PERIOD=1h ",
                     // This provider must see the tests' changes at once (INST-5).
                     "lister" => "env LISTER_CACHE=1ms ",

@@ -21,7 +21,7 @@ const WRITES: [&str; 5] = [
     "DeleteRoutes",
 ];
 const SLOW: Need = Need::Hook(Hook::CloudSlow);
-/// How long each operation of the cloud takes that a call in flight begins before the Initialize.
+/// How long an operation of the cloud takes if a call in flight begins it before the Initialize.
 const IN_FLIGHT: Duration = Duration::from_secs(6);
 
 pub(super) fn checks() -> Vec<Check> {

@@ -246,7 +246,7 @@ func TestAPrefixOfAnotherFormIsRefused(t *testing.T) {
 	}
 }
 
-// PROV-8 has the form of a prefix; its field says that none is there twice.
+// PROV-8 states the form of a prefix; the comment of its field forbids the same prefix twice.
 func TestAPrefixThatIsThereTwiceIsRefused(t *testing.T) {
 	options := Options{ProviderIDPrefixes: []string{"scripted://", "other://", "scripted://"}}
 	err := options.complete("scripted")

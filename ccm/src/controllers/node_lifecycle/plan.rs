@@ -17,7 +17,8 @@
 //!
 //! The ccm asks less often about a Node whose answer and Ready condition stay the same. It waits
 //! for a tenth of the time since the last change, at least one period and at most `MOST_PERIODS`
-//! periods. A Node may wait longer, for example after a slow answer, or if the brake holds it back.
+//! periods, and one period after a failed lookup. A Node may wait longer, for example after a slow
+//! answer, or if the brake holds it back.
 
 mod answers;
 mod nodes;
