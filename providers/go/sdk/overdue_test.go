@@ -49,6 +49,50 @@ func TestLookupsThatHangDoNotAddUp(t *testing.T) {
 	}
 }
 
+// CORE-18: a method that ignores its context does not add up with each reconnect.
+func TestStreamsOfHintsThatHangDoNotAddUp(t *testing.T) {
+	var running atomic.Int32
+	release := make(chan struct{})
+	s := serveScripted(t, scriptedCloud{watch: func(_ context.Context, hints *Hints) error {
+		running.Add(1)
+		defer running.Add(-1)
+		if err := hints.Bookmark("1"); err != nil {
+			return err
+		}
+		<-release
+		return nil
+	}})
+	reconnect := func() *contract.WatchChangesResponse {
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		stream, err := contract.NewProviderServiceClient(s.connection).WatchChanges(ctx, &contract.WatchChangesRequest{Cluster: us})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hint, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hint
+	}
+	var refused *contract.Failure
+	// The server counts a stream as over shortly after its client, so some more may begin.
+	for range 2 * mostOverdue {
+		if refused = reconnect().GetFailed(); refused != nil {
+			break
+		}
+	}
+	if many := running.Load(); refused.GetReason() != "CallsHang" || refused.GetCode() != contract.FailureCode_FAILURE_CODE_UNAVAILABLE {
+		t.Errorf("%d methods run: %v", many, refused)
+	}
+	close(release)
+	for deadline := time.Now().Add(20 * time.Second); reconnect().GetFailed() != nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("no stream begins although the methods have returned")
+		}
+	}
+}
+
 func TestWhatIsOverdueIsBoundedForEachRPC(t *testing.T) {
 	var methods overdue
 	begin := func(rpc, item string) *attempt {

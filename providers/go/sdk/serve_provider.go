@@ -243,6 +243,10 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	if s.offers.changes == nil {
 		return failed(notOffered("WatchChanges"))
 	}
+	attempt, err := s.overdue.begin("WatchChanges", "")
+	if err != nil {
+		return failed(err)
+	}
 	// The headers open the stream before the first hint.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
@@ -252,9 +256,13 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	log := ofCall(ctx, s.log)
 	hints := &Hints{ctx, log, make(chan *contract.WatchChangesResponse, waitingHints)}
 	ended := make(chan error, 1)
+	defer s.overdue.late(attempt)
 	go func() {
 		var err error = &PanicError{"WatchChanges", "its goroutine was ended by runtime.Goexit"}
-		defer func() { ended <- err }()
+		defer func() {
+			s.overdue.end(attempt)
+			ended <- err
+		}()
 		_, err = Guarded(log, "WatchChanges", func() (struct{}, error) {
 			return struct{}{}, s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
 		})
