@@ -22,7 +22,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde_json::{Map, Value, json};
 
-use crate::core::Prune;
+use crate::core::{Lenient, Prune};
 use crate::planted::planted;
 
 pub(crate) use error::WriteError;
@@ -72,7 +72,7 @@ impl Writes {
 
     /// Patches the object that `base` is a view of. Sends no request if there is nothing to patch.
     async fn patch<K>(
-        api: &Api<K>,
+        api: &Api<Lenient<K>>,
         base: &K,
         body: Option<Value>,
         part: Part,
@@ -87,7 +87,7 @@ impl Writes {
     }
 
     async fn send<K>(
-        api: &Api<K>,
+        api: &Api<Lenient<K>>,
         base: &K,
         patch: &Patch<Value>,
         part: Part,
@@ -105,7 +105,7 @@ impl Writes {
             Part::Status => api.patch_status(name, &params, patch).await,
         };
         match patched {
-            Ok(mut object) => {
+            Ok(Lenient(mut object)) => {
                 object.prune();
                 Ok(object)
             }
@@ -113,11 +113,12 @@ impl Writes {
         }
     }
 
-    async fn read<K>(api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
+    async fn read<K>(api: &Api<Lenient<K>>, name: &str) -> Result<Option<K>, WriteError>
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        api.get_opt(name).await.map_err(WriteError::from)
+        let read = api.get_opt(name).await?;
+        Ok(read.map(|object| object.0))
     }
 }
 
@@ -128,7 +129,7 @@ fn name_of(object: &impl Resource) -> Result<&str, WriteError> {
 
 /// A conflict means a wrong resourceVersion or a wrong UID. Only the text of the answer says which,
 /// so this reads the object.
-async fn told_apart<K>(api: &Api<K>, base: &K, error: WriteError) -> WriteError
+async fn told_apart<K>(api: &Api<Lenient<K>>, base: &K, error: WriteError) -> WriteError
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {

@@ -1,14 +1,21 @@
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::StreamExt;
+use http::{Request, Response};
 use k8s_openapi::api::core::v1::{ContainerImage, NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::Resource;
+use kube::client::Body;
 use kube::core::Status;
 use kube::runtime::watcher::{Error, Event};
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::*;
+use crate::core::Prune;
 
 fn node(name: &str, uid: &str, version: u32) -> Node {
     let mut node = Node::default();
@@ -316,4 +323,67 @@ fn l6_nodes_are_found_by_their_provider_id_whatever_the_watch_brings() {
     assert_eq!((found("x"), found("y")), (vec!["c".into()], vec![]));
     store.apply(Event::Delete(named("c", 5, "x")));
     assert!(store.state().found_by.is_empty(), "nothing is left behind");
+}
+
+/// An API server that lists the first object, then sends the event, and then no more.
+fn serving(listed: &Value, event: &Value) -> Client {
+    let list = json!({"metadata": {"resourceVersion": "1"}, "items": [listed, {"metadata": {"name": "plain"}}]});
+    let (list, mut event) = (list.to_string(), Some(format!("{event}\n")));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default();
+        let body = if query.contains("watch=") {
+            event.take()
+        } else {
+            Some(list.clone())
+        };
+        async {
+            match body {
+                Some(body) => Response::builder().body(Body::from(body.into_bytes())),
+                None => std::future::pending().await,
+            }
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// The names in a store whose watch gets this object in a list and in an event.
+async fn names_of_watched<K>(odd: &Value) -> Vec<String>
+where
+    K: Resource<DynamicType = ()> + Prune + Clone + Debug + DeserializeOwned,
+    K: Send + Sync + 'static,
+{
+    let named = |name: &str| {
+        let mut object = odd.clone();
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["resourceVersion"] = json!("2");
+        object
+    };
+    let event = json!({"type": "ADDED", "object": named("odd later")});
+    let client = serving(&named("odd"), &event);
+    let store = Store::<K>::default();
+    let mut changes = store.subscribe();
+    let all = async {
+        while store.len() < 3 {
+            changes.next().await;
+        }
+    };
+    tokio::select! {
+        () = store.watch(client, 1) => unreachable!("the watch never ends"),
+        _ = timeout(Duration::from_mins(1), all) => {}
+    }
+    let all = store.all().into_iter();
+    all.map(|it| it.meta().name.clone().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_m8_an_object_with_a_time_beyond_jiffs_range_is_delivered_with_the_others() {
+    let never = "9999-12-31T23:59:59Z";
+    let node = json!({
+        "metadata": {},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": never}]},
+    });
+    let service = json!({"metadata": {"managedFields": [{"manager": "m", "time": never}]}});
+    let names = ["odd", "odd later", "plain"];
+    assert_eq!(names_of_watched::<Node>(&node).await, names);
+    assert_eq!(names_of_watched::<Service>(&service).await, names);
 }

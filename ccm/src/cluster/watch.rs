@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::apply::First;
-use crate::core::{Backoff, Prune, lock, millis};
+use crate::core::{Backoff, Lenient, Prune, lock, millis};
 use crate::kube_client::refusal_of_watch;
 
 /// Objects in a page of a list. A list takes the memory of one page of whole objects, and the
@@ -79,7 +79,10 @@ where
             .page_size(PAGE)
             .timeout(WATCH_SECONDS);
         self.feed(
-            || watcher(Api::<K>::all(client.clone()), config.clone()),
+            || {
+                let all = Api::<Lenient<K>>::all(client.clone());
+                watcher(all, config.clone()).map_ok(strict)
+            },
             seed,
         )
         .await;
@@ -147,6 +150,16 @@ where
                 }
             }
         }
+    }
+}
+
+fn strict<K>(event: Event<Lenient<K>>) -> Event<K> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(object.0),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(object.0),
+        Event::Delete(object) => Event::Delete(object.0),
     }
 }
 

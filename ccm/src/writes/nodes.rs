@@ -8,6 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use serde_json::{Value, json};
 
 use super::{Part, WriteError, Writes, name_of, patch_metadata, told_apart};
+use crate::core::Lenient;
 
 /// Nodes in a page of a list.
 const PAGE: u32 = 500;
@@ -59,7 +60,7 @@ pub(super) fn condition_body(base: &Node, condition: &NodeCondition) -> Value {
 }
 
 impl Writes {
-    fn nodes(&self) -> Api<Node> {
+    fn nodes(&self) -> Api<Lenient<Node>> {
         Api::all(self.client.clone())
     }
 
@@ -108,7 +109,7 @@ impl Writes {
         let mut params = ListParams::default().limit(PAGE);
         for _ in 0..MOST_PAGES {
             let page = self.nodes().list(&params).await?;
-            if !page.items.iter().all(&mut each) {
+            if !page.items.iter().all(|node| each(&node.0)) {
                 return Ok(());
             }
             match page.metadata.continue_ {

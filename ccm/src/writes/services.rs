@@ -10,6 +10,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use super::{Part, WriteError, Writes, patch_metadata};
+use crate::core::Lenient;
 
 /// A merge patch of a Service's metadata. Empty fields leave the Service's as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,11 +66,11 @@ impl ServiceStatusPatch {
 }
 
 impl Writes {
-    fn services(&self, namespace: &str) -> Api<Service> {
+    fn services(&self, namespace: &str) -> Api<Lenient<Service>> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    fn services_of(&self, base: &Service) -> Result<Api<Service>, WriteError> {
+    fn services_of(&self, base: &Service) -> Result<Api<Lenient<Service>>, WriteError> {
         let namespace = base.metadata.namespace.as_deref();
         let namespace = namespace
             .ok_or_else(|| WriteError::Refused("the Service has no namespace".to_owned()))?;

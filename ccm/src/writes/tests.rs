@@ -153,3 +153,36 @@ async fn m11_only_the_api_servers_own_404_means_that_an_object_does_not_exist() 
     let patched = own.patch_node(&node(), &patch).await;
     assert!(matches!(patched, Err(WriteError::Gone)), "{patched:?}");
 }
+
+#[tokio::test]
+async fn b_m8_a_node_with_a_time_beyond_jiffs_range_is_listed_read_and_patched() {
+    let odd = json!({
+        "metadata": {"name": "odd"},
+        "status": {"conditions": [
+            {"type": "Ready", "status": "True", "lastHeartbeatTime": "9999-12-31T23:59:59Z"},
+        ]},
+    });
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let body = if request.uri().path().ends_with("/nodes") {
+            json!({"metadata": {}, "items": [odd, {"metadata": {"name": "plain"}}]})
+        } else {
+            odd.clone()
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        std::future::ready(Response::builder().body(body))
+    });
+    let writes = Writes::new(Client::new(server, "default"), EventSink::unwritten());
+    let mut names = Vec::new();
+    let listed = writes.list_nodes(|node| {
+        names.extend(node.metadata.name.clone());
+        true
+    });
+    listed.await.unwrap();
+    assert_eq!(names, ["odd", "plain"]);
+    assert!(writes.read_node("odd").await.unwrap().is_some());
+    let patch = NodePatch {
+        provider_id: Some("p".to_owned()),
+        ..NodePatch::default()
+    };
+    assert!(writes.patch_node(&node(), &patch).await.is_ok());
+}
