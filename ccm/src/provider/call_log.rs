@@ -90,18 +90,18 @@ impl CallLog {
     /// Remembers for each RPC whether it got a refusal of the credentials, and logs each change
     /// once.
     fn note_credentials(&self, rpc: &'static str, call_id: &str, reported: Option<&CallError>) {
-        let mut refused = lock(&self.refused);
+        // The lock is not held over a log line, which may block.
         match reported {
             Some(trouble) if trouble.code == CallErrorCode::Credentials => {
-                if refused
-                    .insert(rpc, (Instant::now(), trouble.message.clone()))
-                    .is_none()
-                {
+                let refusal = (Instant::now(), trouble.message.clone());
+                let before = lock(&self.refused).insert(rpc, refusal);
+                if before.is_none() {
                     tracing::warn!(provider = %self.provider, rpc, call_id, error = %trouble, "the cloud refuses the provider's credentials");
                 }
             }
             None => {
-                if refused.remove(rpc).is_some() {
+                let before = lock(&self.refused).remove(rpc);
+                if before.is_some() {
                     tracing::info!(provider = %self.provider, rpc, "the cloud accepts the provider's credentials again");
                 }
             }
@@ -143,4 +143,33 @@ pub(super) fn show(
         error = reported.map(|trouble| trouble.message.as_str()),
         "called the provider"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    #[test]
+    fn the_lock_of_the_refusals_is_free_while_a_refusal_or_its_end_is_logged() {
+        // Why: see the test in `tests/sdk.rs` that reads the log.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+        let metrics = Metrics::register(&mut Registry::default());
+        let log = Arc::new(CallLog::new("mock".into(), CallIds::new(1), metrics));
+        let was_free = Arc::new(Mutex::new(Vec::new()));
+        let subscriber = tracing_subscriber::fmt().with_writer({
+            let (log, was_free) = (Arc::clone(&log), Arc::clone(&was_free));
+            move || {
+                lock(&was_free).push(log.refused.try_lock().is_ok());
+                std::io::sink()
+            }
+        });
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            let refusal = CallError::new(CallErrorCode::Credentials, "no");
+            log.record("Probe", "1", Some(&refusal), Duration::ZERO);
+            log.record("Probe", "2", None, Duration::ZERO);
+        });
+        assert_eq!(*lock(&was_free), [true, true]);
+    }
 }

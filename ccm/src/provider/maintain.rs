@@ -350,21 +350,22 @@ impl Keeper {
             api::ProbeState::Ready => String::new(),
             _ => limits::cut(&answer.message),
         };
-        self.with.status.send_if_modified(|status| {
+        let news = self.with.status.send_if_modified(|status| {
             status.last_answer = Some(Instant::now());
             let news = status.probe != state || status.probe_message != message;
             status.probe = state;
-            status.probe_message = message;
-            if news {
-                let (provider, state) = (&self.name, probe_word(state));
-                if status.probe_message.is_empty() {
-                    tracing::info!(%provider, state, "the provider's state");
-                } else {
-                    tracing::warn!(%provider, state, message = status.probe_message, "the provider's state");
-                }
-            }
+            status.probe_message.clone_from(&message);
             news
         });
+        // A log line may block, and everybody reads the status.
+        if news {
+            let (provider, state) = (&self.name, probe_word(state));
+            if message.is_empty() {
+                tracing::info!(%provider, state, "the provider's state");
+            } else {
+                tracing::warn!(%provider, state, message, "the provider's state");
+            }
+        }
     }
 
     /// A call of `maintain` itself. It needs no call limiter, and the end of a session does not cut
@@ -414,6 +415,7 @@ impl Keeper {
         let mut said = lock(&self.said);
         if let Some(says) = says(said.as_ref(), why, Instant::now()) {
             *said = Some(says);
+            drop(said);
             tracing::warn!(provider = %self.name, reason = why, "provider is not available: controllers pause");
         }
     }

@@ -1,11 +1,12 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, timeout};
 
-use super::super::CallErrorCode;
 use super::super::connect::{Connector, Pipe, UnixConnector};
 use super::super::testing::{InMemory, maintained};
+use super::super::{CallErrorCode, ProviderStatus};
 use super::fake::Fake;
 
 fn node(name: &str) -> k8s_openapi::api::core::v1::Node {
@@ -288,4 +289,35 @@ async fn the_state_of_a_provider_and_each_attempt_to_connect_are_metrics() {
     shown("ccm_provider_state{provider=\"mock\",state=\"ready\"} 1");
     shown("ccm_provider_state{provider=\"mock\",state=\"disconnected\"} 0");
     shown("ccm_provider_connects_total{provider=\"mock\",outcome=\"ok\"} 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_can_be_read_while_a_change_of_it_is_logged() {
+    // Why: see the test in `sdk.rs` that reads the log.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let fake = Fake::new("1");
+    fake.set(|s| {
+        s.probe = api::ProbeState::Degraded;
+        s.probe_message = "slow".into();
+    });
+    let running = maintained(InMemory::running(fake.service()));
+    let readable = Arc::new(Mutex::new(Vec::new()));
+    let subscriber = tracing_subscriber::fmt().with_writer({
+        let (readable, status) = (Arc::clone(&readable), running.status.clone());
+        move || {
+            let (status, (done, read)) = (status.clone(), std::sync::mpsc::channel());
+            std::thread::spawn(move || {
+                drop(status.borrow());
+                let _ = done.send(());
+            });
+            let was_read = read.recv_timeout(Duration::from_secs(5)).is_ok();
+            readable.lock().unwrap().push(was_read);
+            std::io::sink()
+        }
+    });
+    let _logging = tracing::subscriber::set_default(subscriber.finish());
+    let degraded = |s: &ProviderStatus| s.probe == api::ProbeState::Degraded;
+    running.until("the state", degraded).await;
+    // The connection, and the state.
+    assert_eq!(*readable.lock().unwrap(), [true, true]);
 }
