@@ -122,7 +122,12 @@ impl Keeper {
             if was_uninitialized && started.elapsed() < LASTED {
                 failures = failures.saturating_add(1);
                 if failures > 1 {
-                    sleep(backoff(failures)).await;
+                    let pause = backoff(failures);
+                    self.tell(&format!(
+                        "the provider reports NOT_INITIALIZED soon after each Initialize: the next Initialize comes in {} s",
+                        pause.as_secs()
+                    ));
+                    sleep(pause).await;
                 }
             } else {
                 failures = 0;

@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::testing::{InMemory, SCOPE_KEY, maintained, maintained_as};
-use super::super::{CallErrorCode, Hint, Session};
+use super::super::{CallErrorCode, Hint, ProviderStatus, Session};
 use super::fake::{Fake, failure};
 use crate::core::Fence;
 
@@ -449,4 +449,33 @@ async fn prov_5_hints_are_passed_on_and_the_stream_is_resumed() {
         "WatchChanges t3",
         "kept over reconnects"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_forgets_each_initialize_is_told_with_the_time_of_the_next() {
+    let fake = Fake::new("1");
+    let running = maintained(InMemory::running(fake.service()));
+    running.lead();
+    let first = running.session().await;
+    let forgets = || failure(api::FailureCode::NotInitialized, None);
+    fake.set(|s| s.failures = [forgets(), forgets()].into());
+    let fence = Fence::open();
+    let ensure = async |session: &Session| {
+        let request = api::EnsureLoadBalancerRequest::default();
+        let answer = session.ensure_load_balancer(&fence, request).await;
+        assert!(answer.unwrap().0.outcome.is_err());
+    };
+    ensure(&first).await;
+    let second = running.until("a new session", |s| {
+        let new = s.session.as_ref();
+        new.is_some_and(|new| !Arc::ptr_eq(new, &first))
+    });
+    ensure(&second.await.session.unwrap()).await;
+    let told = |s: &ProviderStatus| s.session.is_none() && !s.message.is_empty();
+    let status = running.until("a reason", told).await;
+    for part in ["NOT_INITIALIZED", "in 1 s"] {
+        assert!(status.complaint().contains(part), "{}", status.complaint());
+    }
+    running.session().await;
+    assert_eq!(running.status.borrow().complaint(), "");
 }
