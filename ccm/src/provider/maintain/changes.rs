@@ -59,6 +59,7 @@ impl Keeper {
             cluster: Some(cluster.clone()),
             resume_token,
         };
+        let mut told = false;
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
             if let Some(Change::Failed(failure)) = change.change {
@@ -70,7 +71,7 @@ impl Keeper {
             }
             if change.resume_token.len() <= TEXT_LIMIT {
                 *lock(&self.next) = Some(change.resume_token).filter(|token| !token.is_empty());
-            } else {
+            } else if !std::mem::replace(&mut told, true) {
                 tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "ignoring a resume_token that is too long");
             }
             let change = change.change.filter(|change| {

@@ -6,6 +6,7 @@ use api::watch_changes_response::Change;
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::limits::TEXT_LIMIT;
 use super::super::testing::{InMemory, SCOPE_KEY, maintained, maintained_as};
 use super::super::{CallErrorCode, Hint, ProviderStatus, Session};
 use super::fake::{Fake, failure};
@@ -478,4 +479,37 @@ async fn a_provider_that_forgets_each_initialize_is_told_with_the_time_of_the_ne
     }
     running.session().await;
     assert_eq!(running.status.borrow().complaint(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn prov_21_a_token_that_is_too_long_is_logged_once_for_each_stream() {
+    // Why: see the test in `sdk.rs` that reads the log.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(Arc::new(log.reopen().unwrap()))
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let fake = Fake::new("1");
+    let hint = || api::WatchChangesResponse {
+        resume_token: "t".repeat(TEXT_LIMIT + 1),
+        change: Some(Change::Routes(api::RoutesChange {})),
+    };
+    fake.set(|s| {
+        s.info.capabilities.as_mut().unwrap().changes = Some(api::ChangeCapability {});
+        s.changes = vec![hint(), hint(), hint()];
+    });
+    let running = maintained(InMemory::running(fake.service()));
+    let mut hints = running.hints.subscribe();
+    running.lead();
+    for stream in 1..=2 {
+        let mut routes = 0;
+        while routes < 3 {
+            routes += usize::from(hints.recv().await.unwrap() == Hint::Routes);
+        }
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        assert_eq!(text.matches("a resume_token").count(), stream, "{text}");
+        fake.set(|s| s.changes = vec![hint(), hint(), hint()]);
+    }
 }
