@@ -1,6 +1,7 @@
 //! The state of a provider, and whether its cloud is the accepted one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::Instant;
@@ -160,9 +161,16 @@ impl ProviderStatus {
             .map_or("", |it| it)
     }
 
-    /// Whether this replica may stand for election: its own provider answers.
+    /// Whether this replica's own provider is connected.
     pub(crate) fn reachable(&self) -> bool {
         self.info.is_some()
+    }
+
+    /// Until when this replica may stand for election if its own provider answers no more. `None`:
+    /// it is not connected. `timeout` is the silence after which a leader steps down.
+    pub(crate) fn stands_until(&self, timeout: Duration) -> Option<Instant> {
+        let heard = self.last_answer.filter(|_| self.reachable())?;
+        Some(heard + timeout)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::identity::Identity;
@@ -13,12 +14,15 @@ use super::{LoopMetrics, RunError, clouds, identity, scope};
 use crate::controller::LoopContext;
 use crate::core::changed;
 use crate::lease::Elector;
-use crate::provider;
+use crate::provider::{self, ProviderStatus};
 use crate::writes::{EventType, reason};
 
 /// Before the release of the Lease: the most time for queued events. A hand-over should take less
 /// than a second.
 const EVENT_FLUSH: Duration = Duration::from_millis(300);
+
+/// How often a replica whose connected provider is silent checks whether it has answered.
+const ANSWERS_AGAIN: Duration = Duration::from_secs(1);
 
 /// Acquires the Lease, and runs the controllers while this process leads.
 pub(super) struct Candidate<'a> {
@@ -74,13 +78,13 @@ impl Candidate<'_> {
 
     /// Makes this replica a candidate while its provider answers. Never returns.
     async fn follow_provider(&self, standing: &watch::Sender<bool>) {
-        let mut status = self.main.context.status.clone();
-        loop {
-            let reachable = status.borrow_and_update().reachable();
-            standing
-                .send_if_modified(|standing| std::mem::replace(standing, reachable) != reachable);
-            changed(&mut status).await;
-        }
+        let context = &self.main.context;
+        follow(
+            context.status.clone(),
+            context.config.provider_timeout,
+            standing,
+        )
+        .await;
     }
 
     /// Leads in one term after the other.
@@ -125,6 +129,33 @@ impl Candidate<'_> {
     }
 }
 
+/// Sets `standing` while the provider is connected and has answered within `timeout`. Otherwise a
+/// leader that stepped down because its provider hangs would take the Lease again at once.
+async fn follow(
+    mut status: watch::Receiver<ProviderStatus>,
+    timeout: Duration,
+    standing: &watch::Sender<bool>,
+) {
+    loop {
+        let until = status.borrow_and_update().stands_until(timeout);
+        let stands = until.is_some_and(|until| Instant::now() < until);
+        standing.send_if_modified(|standing| std::mem::replace(standing, stands) != stands);
+        // An answer alone wakes no receiver of the status.
+        let again = async {
+            match until {
+                Some(until) if stands => sleep_until(until).await,
+                Some(_) => sleep(ANSWERS_AGAIN).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = changed(&mut status) => {}
+            () = again => {}
+        }
+    }
+}
+
 /// Records the event on the Lease that client-go's leader election records.
 pub(super) fn announce(context: &LoopContext, elector: &Elector, what: &str) {
     context.writes.events.record(
@@ -133,4 +164,42 @@ pub(super) fn announce(context: &LoopContext, elector: &Elector, what: &str) {
         reason::LEADER_ELECTION,
         format!("{} {what}", elector.identity()),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn m9_a_replica_whose_provider_hangs_stands_again_only_after_an_answer() {
+        let timeout = Duration::from_secs(10);
+        let connected = ProviderStatus {
+            info: Some(Arc::default()),
+            last_answer: Some(Instant::now()),
+            ..ProviderStatus::default()
+        };
+        let (status, watching) = watch::channel(connected);
+        let standing = watch::Sender::new(false);
+        let stands = async |after: Duration| {
+            sleep(after).await;
+            *standing.borrow()
+        };
+        let soon = Duration::from_millis(1);
+        let checks = async {
+            assert!(stands(Duration::from_millis(9_999)).await);
+            assert!(!stands(soon * 2).await, "silent for the whole timeout");
+            assert!(!stands(timeout).await);
+            status.send_if_modified(|status| {
+                status.last_answer = Some(Instant::now());
+                false
+            });
+            assert!(stands(ANSWERS_AGAIN + soon).await, "it answers again");
+            status.send_modify(|status| status.info = None);
+            assert!(!stands(soon).await, "it is gone");
+        };
+        tokio::select! {
+            () = follow(watching, timeout, &standing) => unreachable!("it never ends"),
+            () = checks => {}
+        }
+    }
 }
