@@ -1,6 +1,7 @@
 //! Service accounts of the controllers (`--use-service-account-credentials`). The two Node
 //! controllers share one. The ccm creates missing accounts, and requests and renews their tokens.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -9,8 +10,9 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+use crate::core::lock;
 
 /// The namespace of the controllers' accounts.
 const NAMESPACE: &str = "kube-system";
@@ -26,6 +28,8 @@ pub(super) struct Account {
     name: &'static str,
     api: Api<ServiceAccount>,
     token: Mutex<Option<Token>>,
+    /// Held while a token is requested.
+    renewal: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -43,34 +47,50 @@ impl Account {
         Self {
             name,
             api: Api::namespaced(client, NAMESPACE),
-            token: Mutex::new(None),
+            token: Mutex::default(),
+            renewal: tokio::sync::Mutex::default(),
         }
     }
 
-    /// The value of the Authorization header. Callers that arrive while a token is requested wait
-    /// for it.
+    /// The value of the Authorization header. Callers that arrive while a token is requested get
+    /// the old one while it is valid, else they wait.
     pub(super) async fn bearer(&self) -> kube::Result<HeaderValue> {
-        let mut token = self.token.lock().await;
-        let now = Instant::now();
-        if let Some(token) = &*token
-            && now < token.renew
-        {
-            return Ok(token.bearer.clone());
+        let until = |end: fn(&Token) -> Instant| {
+            let token = lock(&self.token);
+            let token = token.as_ref().filter(|it| Instant::now() < end(it));
+            token.map(|it| it.bearer.clone())
+        };
+        if let Some(bearer) = until(|token| token.renew) {
+            return Ok(bearer);
         }
-        match (self.ask().await, &mut *token) {
-            (Ok(new), token) => Ok(token.insert(new).bearer.clone()),
-            (Err(error), Some(old)) if Instant::now() < old.end => {
-                tracing::warn!(account = self.name, %error, "cannot renew the token of a service account; the old one is still valid");
-                old.renew = Instant::now() + AGAIN;
-                Ok(old.bearer.clone())
-            }
-            (Err(error), _) => Err(error),
+        let _renewal = match self.renewal.try_lock() {
+            Ok(renewal) => renewal,
+            Err(_) => match until(|token| token.end) {
+                Some(old) => return Ok(old),
+                None => self.renewal.lock().await,
+            },
+        };
+        // Another caller may have renewed it meanwhile.
+        if let Some(bearer) = until(|token| token.renew) {
+            return Ok(bearer);
         }
+        let error = match self.ask().await {
+            Ok(new) => return Ok(lock(&self.token).insert(new).bearer.clone()),
+            Err(error) => error,
+        };
+        let Some(old) = until(|token| token.end) else {
+            return Err(error);
+        };
+        if let Some(token) = &mut *lock(&self.token) {
+            token.renew = Instant::now() + AGAIN;
+        }
+        tracing::warn!(account = self.name, %error, "cannot renew the token of a service account; the old one is still valid");
+        Ok(old)
     }
 
     /// Drops this token, which the API server rejected.
-    pub(super) async fn refused(&self, bearer: &HeaderValue) {
-        let mut token = self.token.lock().await;
+    pub(super) fn refused(&self, bearer: &HeaderValue) {
+        let mut token = lock(&self.token);
         if token.as_ref().is_some_and(|token| token.bearer == *bearer) {
             *token = None;
         }
@@ -249,13 +269,9 @@ mod tests {
         assert_eq!(bearer(&account).await, "Bearer t2");
         // A rejected token: the next request asks for another. Rejection of an older token changes
         // nothing.
-        account
-            .refused(&HeaderValue::from_static("Bearer t1"))
-            .await;
+        account.refused(&HeaderValue::from_static("Bearer t1"));
         assert_eq!(bearer(&account).await, "Bearer t2");
-        account
-            .refused(&HeaderValue::from_static("Bearer t2"))
-            .await;
+        account.refused(&HeaderValue::from_static("Bearer t2"));
         assert_eq!(bearer(&account).await, "Bearer t3");
     }
 
@@ -275,6 +291,27 @@ mod tests {
         assert!(account.bearer().await.is_err());
         server.set(|state| state.broken = false);
         assert_eq!(bearer(&account).await, "Bearer t2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b_m5_the_old_token_is_used_while_another_request_renews_it() {
+        let server = Server::default();
+        server.set(|state| state.exists = true);
+        let account = server.account();
+        assert_eq!(bearer(&account).await, "Bearer t1");
+        advance(Duration::from_mins(50)).await;
+        let start = Instant::now();
+        let other = async { (bearer(&account).await, start.elapsed()) };
+        let (renews, (other, waited)) = tokio::join!(bearer(&account), other);
+        assert_eq!(
+            (renews.as_str(), other.as_str()),
+            ("Bearer t2", "Bearer t1")
+        );
+        assert_eq!(waited, Duration::ZERO);
+        // A token that has ended is not used, also if another request asks for a new one.
+        advance(Duration::from_mins(61)).await;
+        let (one, two) = tokio::join!(bearer(&account), bearer(&account));
+        assert_eq!((one.as_str(), two.as_str()), ("Bearer t3", "Bearer t3"));
     }
 
     #[tokio::test(start_paused = true)]

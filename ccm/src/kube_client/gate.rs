@@ -138,7 +138,7 @@ impl Gate {
                 status,
                 refused_once,
             ) {
-                account.refused(bearer).await;
+                account.refused(bearer);
                 refused_once = true;
                 if parts.method != Method::DELETE {
                     continue;
