@@ -1,4 +1,4 @@
-//! Reads objects of the API server whose times jiff cannot represent.
+//! Reads objects of the API server with times that their types cannot represent.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,13 @@ use serde_json::Value;
 const LATEST: &str = "9999-12-30T22:00:00Z";
 /// Stands for earlier times. The API server accepts no earlier year in a request.
 const EARLIEST: &str = "0000-01-01T00:00:00Z";
+/// Go's zero time, which Go writes as null. A condition must have a time, but the API server
+/// accepts a Service's condition without one.
+const ZERO: &str = "0001-01-01T00:00:00Z";
 
-/// An object of the API server. A time beyond jiff's range becomes the nearest in it: the API
-/// server stores any time, and one such object would make a whole list of its kind unreadable.
+/// An object of the API server. A time beyond jiff's range becomes the nearest in it, also if the
+/// object is written back: the API server stores any time, and one such object would make a whole
+/// list of its kind unreadable.
 #[derive(Clone, Debug)]
 pub(crate) struct Lenient<K>(pub(crate) K);
 
@@ -71,7 +75,12 @@ fn clamp(value: &mut Value) {
         Value::Object(fields) => {
             // Annotations are free text, which controllers compare.
             let fields = fields.iter_mut().filter(|(name, _)| *name != "annotations");
-            fields.for_each(|(_, field)| clamp(field));
+            for (name, field) in fields {
+                if name == "lastTransitionTime" && field.is_null() {
+                    *field = ZERO.into();
+                }
+                clamp(field);
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
@@ -91,13 +100,14 @@ fn nearest(text: &str) -> Option<&'static str> {
         && rest.iter().zip(pattern).all(|(it, like)| match like {
             b'0' => it.is_ascii_digit(),
             _ => it == like,
-        });
+        })
+        && rest.iter().all(|it| b"0123456789-+:.TZ".contains(it));
     (is_time && text.parse::<Timestamp>().is_err()).then_some(nearest)
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Node;
+    use k8s_openapi::api::core::v1::{Node, Service};
     use serde_json::json;
 
     use super::*;
@@ -114,6 +124,7 @@ mod tests {
             ("2026-01-02T03:04:05Z", None),
             ("9999-12-31", None),
             ("never: 9999-12-31T23:59:59Z", None),
+            ("2026-01-02T03:04:05Z: no quota", None),
             ("-", None),
             ("", None),
         ] {
@@ -125,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn b_m8_a_time_is_clamped_wherever_it_stands_and_annotations_stay() {
+    fn b_m8_a_time_is_clamped_or_filled_in_wherever_it_stands_and_annotations_stay() {
         let never = "9999-12-31T23:59:59Z";
         let node = |time: &str| {
             json!({
@@ -141,6 +152,14 @@ mod tests {
         };
         let read = serde_json::from_value::<Lenient<Node>>(node(never)).unwrap();
         let expected = serde_json::from_value::<Node>(node(LATEST)).unwrap();
+        assert_eq!(read.0, expected);
+        let untimed = |time: serde_json::Value| {
+            json!({"status": {"conditions": [
+                {"type": "X", "status": "True", "reason": "R", "message": "", "lastTransitionTime": time},
+            ]}})
+        };
+        let read = serde_json::from_value::<Lenient<Service>>(untimed(json!(null))).unwrap();
+        let expected = serde_json::from_value::<Service>(untimed(json!(ZERO))).unwrap();
         assert_eq!(read.0, expected);
         // Another fault of the object stays one.
         assert!(serde_json::from_value::<Lenient<Node>>(json!({"metadata": 1})).is_err());

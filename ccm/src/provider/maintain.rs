@@ -363,7 +363,7 @@ impl Keeper {
             if message.is_empty() {
                 tracing::info!(%provider, state, "the provider's state");
             } else {
-                tracing::warn!(%provider, state, message, "the provider's state");
+                tracing::warn!(%provider, state, says = message, "the provider's state");
             }
         }
     }

@@ -122,12 +122,8 @@ impl Keeper {
             if was_uninitialized && started.elapsed() < LASTED {
                 failures = failures.saturating_add(1);
                 if failures > 1 {
-                    let pause = backoff(failures);
-                    self.tell(&format!(
-                        "the provider reports NOT_INITIALIZED soon after each Initialize: the next Initialize comes in {} s",
-                        pause.as_secs()
-                    ));
-                    sleep(pause).await;
+                    self.tell("the provider reports NOT_INITIALIZED soon after each Initialize: the ccm waits up to 30 s before the next one");
+                    sleep(backoff(failures)).await;
                 }
             } else {
                 failures = 0;

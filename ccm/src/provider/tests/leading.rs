@@ -453,7 +453,7 @@ async fn prov_5_hints_are_passed_on_and_the_stream_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_forgets_each_initialize_is_told_with_the_time_of_the_next() {
+async fn a_provider_that_forgets_each_initialize_is_told() {
     let fake = Fake::new("1");
     let running = maintained(InMemory::running(fake.service()));
     running.lead();
@@ -474,9 +474,8 @@ async fn a_provider_that_forgets_each_initialize_is_told_with_the_time_of_the_ne
     ensure(&second.await.session.unwrap()).await;
     let told = |s: &ProviderStatus| s.session.is_none() && !s.message.is_empty();
     let status = running.until("a reason", told).await;
-    for part in ["NOT_INITIALIZED", "in 1 s"] {
-        assert!(status.complaint().contains(part), "{}", status.complaint());
-    }
+    let complaint = status.complaint();
+    assert!(complaint.contains("NOT_INITIALIZED"), "{complaint}");
     running.session().await;
     assert_eq!(running.status.borrow().complaint(), "");
 }
