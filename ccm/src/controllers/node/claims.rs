@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{name, plan};
 use crate::cluster::Store;
-use crate::core::{Key, is_ready, lock, ready_condition};
+use crate::core::{Key, is_ready, lock, provider_id, ready_condition};
 use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
@@ -114,6 +114,29 @@ pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wa
                 );
                 lookup.answer = Err(taken(&id, &why));
             }
+        }
+    }
+}
+
+/// Refuses each answer for a Node with an ID that names another Node's instance, because the answer
+/// may mix the Nodes up. An ID that no Node has may be another spelling of the Node's own ID.
+pub(super) fn refuse_what_is_mixed_up(found: &mut [Lookup<api::Instance>], nodes: &Store<Node>) {
+    for lookup in found {
+        let Some(own) = provider_id(&lookup.item) else {
+            continue;
+        };
+        if let Ok(instance) = &lookup.answer
+            && let Some(id) = instance.provider_id.as_deref().filter(|id| *id != own)
+            && let holders = nodes.found_by(id)
+            && let Some(other) = holders
+                .iter()
+                .find(|other| name(other) != name(&lookup.item))
+        {
+            let why = format!(
+                "which is not that of this Node, but that of Node {}",
+                name(other)
+            );
+            lookup.answer = Err(taken(id, &why));
         }
     }
 }

@@ -117,6 +117,7 @@ impl Worker {
             tracing::warn!(%provider, rpc = RPC, call_id, nodes, first = name(node), %error, "Node lookup failed");
         }
         claims::refuse_what_is_given_twice(&mut found, (self.context().wall)());
+        claims::refuse_what_is_mixed_up(&mut found, &self.context().cluster.nodes);
         let offered = session.info.capabilities.as_ref();
         let zones = offered.is_some_and(|offered| offered.zones.is_some());
         let lacks = |found: &Lookup<api::Instance>| {

@@ -356,6 +356,47 @@ async fn b_n11_n11_addresses_are_refreshed_in_full_batches_and_written_on_a_chan
 }
 
 #[tokio::test(start_paused = true)]
+async fn n11_an_answer_with_the_id_of_another_node_changes_nothing() {
+    let looping = Looping::start(4).await;
+    // The cloud finds instances by the Nodes' names. So the answer for n0002 has the ID of n0003,
+    // and that for n0001 has an ID that no Node has.
+    let ids = [
+        (1, "mock:///n0001"),
+        (2, "mock://n0000"),
+        (3, "mock://n0002"),
+    ];
+    for (i, id) in ids {
+        looping.api.edit(&format!("n{i:04}"), |node| {
+            node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+        });
+    }
+    looping.api.delete("n0000");
+    looping
+        .until("the others", |this| this.uninitialized() == 1)
+        .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let left = looping.api.node("n0002").unwrap();
+    assert!(plan::is_uninitialized(&left) && left.status.is_none());
+    let words = ["NodeNotInitialized n0002", "that of Node n0003"];
+    assert!(looping.tells(&words));
+    // The same for a Node that is initialised.
+    looping.api.edit("n0002", |node| {
+        node.spec.get_or_insert_default().taints = None;
+    });
+    looping.cloud.state().network = "10.1".to_owned();
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    let addresses = |name: &str| {
+        let status = looping.api.node(name).unwrap().status;
+        status
+            .and_then(|status| status.addresses)
+            .map(|all| all[0].address.clone())
+    };
+    assert_eq!(addresses("n0001").as_deref(), Some("10.1.0.1"));
+    assert_eq!(addresses("n0002"), None);
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn n15_a_node_with_neither_taint_nor_provider_id_is_left_alone() {
     let looping = Looping::start(1).await;
     looping
