@@ -214,6 +214,7 @@ impl Worker {
         let written = self.write(prefixes, &lookup.item, &lookup.answer).await;
         let (node, report) = match written {
             Ok((node, plan)) => {
+                self.note_answer(&lookup, &plan, batch);
                 let report = self.conclude(&node, plan, took, batch);
                 (node, report)
             }
@@ -227,6 +228,24 @@ impl Worker {
         lock(&self.stages).remove(&key);
         if let Some(report) = report {
             self.report(&node, &report, lookup.whole);
+        }
+    }
+
+    /// Tells the batch of a success. A refresh retries no failure, so only the log has it.
+    fn note_answer(
+        &self,
+        lookup: &Lookup<api::Instance>,
+        plan: &NodePlan,
+        batch: &Batch<'_, String>,
+    ) {
+        let (key, provider) = (name(&lookup.item).to_owned(), &self.context().provider);
+        match &lookup.answer {
+            Ok(_) if !matches!(plan.then, Then::CallError(_)) => batch.answered(&key),
+            // A call that failed as a whole is in the log already.
+            Err(trouble) if plan.then == Then::Done && !lookup.whole => {
+                tracing::debug!(node = key, %provider, rpc = RPC, call_id = trouble.call_id(), error = %trouble, "Node not refreshed");
+            }
+            _ => {}
         }
     }
 
@@ -362,9 +381,6 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) -> Option<Report> {
         let key = name(node).to_owned();
-        if !matches!(plan.then, Then::CallError(_)) {
-            batch.answered(&key);
-        }
         for event in plan.events {
             self.event(node, event.kind, event.reason, event.message);
         }

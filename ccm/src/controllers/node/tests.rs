@@ -516,3 +516,18 @@ async fn n13_a_node_that_joins_late_while_the_provider_is_away_is_told_before_no
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_refresh_that_fails_is_no_success_of_the_provider() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench.settle(bench.stored("n"), Ok(instance())).await;
+    let (batch, waits) = (bench.worker.driver.batch(Vec::new()), "waits".to_owned());
+    let refused = || CallError::new(CallErrorCode::Credentials, "refused");
+    let warns = || batch.reaction(&waits, &refused()).warn;
+    assert!(warns());
+    bench.settle(bench.stored("n"), Err(refused())).await;
+    assert!(!warns(), "the log has it already");
+    bench.settle(bench.stored("n"), Ok(instance())).await;
+    assert!(warns());
+}
