@@ -41,9 +41,12 @@ impl Claims {
         let mut claims = self.claims();
         let waits = |other: &String| {
             let other = nodes.get(&Key::node(other));
-            other.is_some_and(|other| plan::gets_id(&other))
+            other.is_some_and(|other| {
+                plan::gets_id(&other) && other.metadata.deletion_timestamp.is_none()
+            })
         };
-        // The claim of a Node that is gone could stay for ever.
+        // The claim of a Node that is gone could stay for ever. A Node that is being deleted keeps
+        // no ID from others.
         if let Some(other) = claims.get(id)
             && other != name(node)
             && waits(other)

@@ -64,6 +64,13 @@ pub(super) struct NodePlan {
     pub(super) then: Then,
 }
 
+impl NodePlan {
+    /// The provider ID that the Node gets.
+    pub(super) fn new_id(&self) -> Option<&str> {
+        self.main.as_ref()?.provider_id.as_deref()
+    }
+}
+
 /// The inputs of a decision besides the Node and the answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {

@@ -249,9 +249,30 @@ impl Worker {
         }
     }
 
+    /// Writes by [`Self::attempts`]. Without a written ID, it ends the Node's claim.
+    async fn write(
+        &self,
+        prefixes: &[String],
+        node: &Arc<Node>,
+        answer: &Result<api::Instance, CallError>,
+    ) -> Result<(Arc<Node>, NodePlan), WriteError> {
+        let written = self.attempts(prefixes, node, answer).await;
+        let unwritten = match &written {
+            Ok((_, plan)) => plan.new_id().is_none(),
+            Err(WriteError::Refused(_) | WriteError::Gone | WriteError::Conflict) => true,
+            // The ID may have been written, so the claim stays until the next attempt or the watch
+            // ends it.
+            Err(WriteError::Fenced(_) | WriteError::Unavailable(_)) => false,
+        };
+        if unwritten {
+            self.release(node).await;
+        }
+        written
+    }
+
     /// Plans and writes. After a conflict, it reads the Node and plans again. Returns the last
     /// plan, and the version of the Node that this plan is for.
-    async fn write(
+    async fn attempts(
         &self,
         prefixes: &[String],
         node: &Arc<Node>,
@@ -284,17 +305,9 @@ impl Worker {
                     node = self.read(&node).await?;
                     managed = self.managed.of(&node);
                 }
-                Err(error) => {
-                    // After these errors the ID was certainly not written, so the claim may end.
-                    // After other errors it stays until the next attempt or the watch ends it.
-                    if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
-                        self.release(&node).await;
-                    }
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
         }
-        self.release(&node).await;
         Err(WriteError::Conflict)
     }
 
@@ -333,9 +346,8 @@ impl Worker {
 
     /// Claims the ID that the plan gives the Node.
     async fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
-        let main = plan.main.as_ref();
         let nodes = &self.context().cluster.nodes;
-        let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
+        let Some(id) = plan.new_id() else {
             // This plan gives the Node no ID, so its claim from an earlier answer may end.
             self.release(node).await;
             return Ok(());

@@ -84,13 +84,13 @@ fn l6_a_stale_node_does_not_block_the_machine_that_came_back_under_another_name(
 #[test]
 fn l6_an_id_is_given_once_though_the_watch_is_behind() {
     let claims = Claims::default();
-    let store: Store<Node> = ["a", "b", "c"]
-        .map(|name| fresh(name, true, 5))
-        .into_iter()
-        .collect();
+    let mut nodes = ["a", "b", "c", "going"].map(|name| fresh(name, true, 5));
+    nodes[3].metadata.deletion_timestamp = Some(Time(wall()));
+    let store: Store<Node> = nodes.into_iter().collect();
     let claim = |name: &str, id: &str| claims.claim(&fresh(name, true, 5), id, &store, wall());
-    // The claim of a Node that is gone keeps the ID from nobody.
+    // The claim of a Node that is gone, or being deleted, keeps the ID from nobody.
     assert_eq!(claim("gone", "1"), Ok(()));
+    assert_eq!(claim("going", "1"), Ok(()));
     assert_eq!(claim("a", "1"), Ok(()));
     assert_eq!(claim("a", "1"), Ok(()));
     let reserved = claim("b", "1").unwrap_err().message;

@@ -1,5 +1,7 @@
 //! No Node gets a provider ID that another Node keeps (▲L6).
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::super::testing::Fault;
 use super::*;
 
@@ -99,4 +101,43 @@ async fn l6_the_id_of_another_node_is_refused_told_and_asked_for_again() {
     };
     bench.settle(bench.stored("n"), Ok(right)).await;
     assert!(bench.initialized("n"));
+}
+
+/// Node `n` changes before its first write. After that, another Node gets the ID.
+async fn frees_its_id(change: fn(&mut Node), addresses: Vec<api::NodeAddress>) {
+    let bench = Bench::new();
+    bench.claims(&["mock://"]);
+    for name in ["n", "renamed"] {
+        bench.api.put(&fresh(name));
+    }
+    bench
+        .api
+        .before_next_write(move |api| api.edit("n", change));
+    let answer = api::Instance {
+        addresses,
+        ..instance()
+    };
+    bench.settle(bench.stored("n"), Ok(answer)).await;
+    assert!(!bench.initialized("n") && !bench.worker.claims.holds("n"));
+    bench.settle(bench.stored("renamed"), Ok(instance())).await;
+    assert!(bench.initialized("renamed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_an_id_is_free_again_if_its_node_is_deleted_between_the_two_writes() {
+    // A finalizer keeps this Node.
+    fn going(node: &mut Node) {
+        node.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    }
+    frees_its_id(going, instance().addresses).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_an_id_is_free_again_if_its_node_belongs_to_another_provider_before_the_write() {
+    fn theirs(node: &mut Node) {
+        let label = ("grpc-ccm.io/provider".to_owned(), "other".to_owned());
+        node.metadata.labels = Some([label].into());
+    }
+    // Without addresses, the write with the ID is the first one.
+    frees_its_id(theirs, Vec::new()).await;
 }
