@@ -152,7 +152,7 @@ impl Brake {
         all.filter(|uid| !due.contains(uid)).collect()
     }
 
-    /// Stops holding: no absence is left.
+    /// Stops holding: no absence is left that counts.
     pub(super) fn release(&mut self) {
         self.holding = false;
         self.held.clear();

@@ -290,29 +290,40 @@ impl Ledger {
             self.break_rows();
             return pass;
         }
-        if self.absences.is_empty() {
-            // The ledger may be new. Only answers about all suspects show that no absence is left.
-            // But a lookup may fail for ever. So a Node whose lookups have failed for as long as
-            // `brake.hold()` counts as answered, unless the brake has held that Node, perhaps in an
-            // earlier session.
-            let known = |node: &&Arc<Node>| self.known.get(uid(node));
-            let reported = |node: &&Arc<Node>| {
-                known(node).is_some_and(|known| match known.state {
-                    Absent => known.listed,
-                    Unspecified => {
-                        !brake.has_held(uid(node))
-                            && found.now.saturating_duration_since(known.since) >= brake.hold()
-                    }
-                    _ => true,
-                })
-            };
-            if suspects.iter().all(reported) {
-                brake.release();
-            }
-            return pass;
+        if brake.holds() && self.may_release(brake, &suspects, found) {
+            brake.release();
         }
-        self.judge(brake, &suspects, &reported, found, &mut pass);
+        if !self.absences.is_empty() {
+            self.judge(brake, &suspects, &reported, found, &mut pass);
+        }
         pass
+    }
+
+    /// Whether no absence is left. A Node that shares its provider ID does not count: the ccm never
+    /// deletes it, so its absence may last for ever.
+    fn may_release(&self, brake: &Brake, suspects: &[&Arc<Node>], found: &Findings<'_>) -> bool {
+        let ids = ids_of_several(found.nodes);
+        let shares = |node: &Node| ids.contains(provider_id(node));
+        let there = found.nodes.iter();
+        let shared = there.filter(|node| shares(node) && self.absences.contains_key(uid(node)));
+        if shared.count() < self.absences.len() {
+            return false;
+        }
+        // The ledger may be new. Only answers about all suspects show that no absence is left. But
+        // a lookup may fail for ever. So a Node whose lookups have failed for as long as
+        // `brake.hold()` counts as answered, unless the brake has held that Node, perhaps in an
+        // earlier session.
+        let known = |node: &Node| self.known.get(uid(node));
+        suspects.iter().all(|node| {
+            known(node).is_some_and(|known| match known.state {
+                Absent => known.listed || shares(node),
+                Unspecified => {
+                    !brake.has_held(uid(node))
+                        && found.now.saturating_duration_since(known.since) >= brake.hold()
+                }
+                _ => true,
+            })
+        })
     }
 
     /// Whether the last answer shows the Node shut down in its present condition, and the Node has

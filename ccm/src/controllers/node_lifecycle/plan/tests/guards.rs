@@ -277,3 +277,34 @@ fn l6_a_node_keeps_another_one_with_its_provider_id_though_it_is_ready() {
         assert!(driver.pass(&nodes, Absent).delete.is_empty());
     }
 }
+
+#[test]
+fn l6_nodes_that_share_a_provider_id_do_not_keep_the_brake() {
+    let mut nodes = cluster(80, 20);
+    nodes[1] = edited(&nodes[1], |node| {
+        node.spec.get_or_insert_default().provider_id = Some("mock://down-000".to_owned());
+    });
+    let mut driver = Driver::new();
+    driver.pass(&nodes, Absent);
+    assert_eq!(driver.pass(&nodes, Absent).held.len(), 18);
+    let still = |driver: &mut Driver, absent: &[&str]| {
+        let pass = driver.pass_with(&nodes, &nodes, |node| {
+            let gone = absent.contains(&name(node));
+            Some(Ok(if gone { Absent } else { Running }))
+        });
+        (pass.shared.len(), driver.brake.holds())
+    };
+    let (pair, three) = (
+        ["down-000", "down-001"],
+        ["down-000", "down-001", "down-002"],
+    );
+    assert_eq!(still(&mut driver, &three), (2, true));
+    // After a new session, only an answer about each Node shows that the others are back.
+    driver.ledger.start_over();
+    driver.pass_with(&nodes, &nodes, |node| match name(node) {
+        "down-000" | "down-001" => Some(Ok(Absent)),
+        _ => is_ready(node).then_some(Ok(Running)),
+    });
+    assert!(driver.brake.holds());
+    assert_eq!(still(&mut driver, &pair), (2, false));
+}
