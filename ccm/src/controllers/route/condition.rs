@@ -24,6 +24,9 @@ pub(super) const BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// The delay after a failure that only a person can fix (a missing right, a policy).
 const REFUSED_AGAIN: Duration = Duration::from_mins(1);
+/// The pause before the controller changes a status that another program wrote. That program may
+/// write it again at once.
+const CONTESTED: Duration = Duration::from_secs(10);
 /// Unless the API server refuses the write, the log warns once: at this many failed attempts in a
 /// row.
 const WARNED_AT: u32 = 6;
@@ -50,6 +53,14 @@ fn shown(node: &Node) -> Option<(&str, Option<&str>)> {
     Some((&own.status, own.reason.as_deref()))
 }
 
+/// The status that another program gave the Node's condition. `None`: its reason is one of ours, or
+/// the Node has no such condition.
+fn anothers(node: &Node) -> Option<&str> {
+    let (status, reason) = shown(node)?;
+    let ours = [true, false].map(|created| Some(wanted(created).1));
+    (!ours.contains(&reason)).then_some(status)
+}
+
 /// The condition to write. `None`: the Node has it. The message does not count, because the stores
 /// drop it.
 pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeCondition> {
@@ -69,7 +80,9 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
 
 impl Routes {
     /// Compares the Node's condition with its routes when the condition has changed, because the
-    /// routes may have changed while the store still lacked the last written condition.
+    /// routes may have changed while the store still lacked the last written condition. If another
+    /// program wrote the right status with its own reason, only the next pass writes ours: some
+    /// network plugins write theirs again at once.
     pub(super) fn follow_condition(&self, change: &Change<Node>) {
         let Some(node) = change.new.as_deref() else {
             return;
@@ -79,7 +92,16 @@ impl Routes {
         }
         if let (Some(name), Some(uid)) = (&node.metadata.name, &node.metadata.uid) {
             let (name, uid) = (name.clone(), uid.clone());
-            self.conclude(&self.state(), &NodeName { name, uid });
+            let (name, state) = (NodeName { name, uid }, self.state());
+            match (anothers(node), state.ledger.verdict(&name.uid)) {
+                (Some(status), Some(created)) => {
+                    if status != wanted(created).0 && self.conditions.due(&name).is_none() {
+                        let later = Instant::now() + CONTESTED;
+                        self.conditions.add_at(name, later);
+                    }
+                }
+                _ => self.conclude(&state, &name),
+            }
         }
     }
 

@@ -359,6 +359,48 @@ async fn b_r4_the_conditions_of_others_stay_and_ours_is_written_once() {
     assert_eq!(world.api.writes(), ["PATCH n0000/status"]);
 }
 
+/// A network plugin writes this condition, within 50 ms whenever its reason is not the plugin's.
+/// Returns how many conditions the ccm writes in a minute of that.
+async fn contested(world: &World, status: &str) -> usize {
+    let before = world.api.writes().len();
+    for _ in 0..1200 {
+        if !world.condition(0).ends_with("CiliumIsUp") {
+            world.api.edit(&name(0), |node| {
+                let conditions = node.status.get_or_insert_default().conditions.as_mut();
+                for condition in conditions.into_iter().flatten() {
+                    status.clone_into(&mut condition.status);
+                    condition.reason = Some("CiliumIsUp".to_owned());
+                }
+            });
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    world.api.writes().len() - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_r4_another_reason_for_the_right_status_stays_until_the_next_pass() {
+    let world = World::started(1, |_| {}).await;
+    world.until("condition", |world| world.all_created(1)).await;
+    assert_eq!(contested(&world, "False").await, 0);
+    assert_eq!(world.condition(0), "False CiliumIsUp");
+    let _ = world.provider.hints.send(Hint::Routes);
+    let took = world.until("a pass", |world| world.all_created(1)).await;
+    assert!(took <= Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_r4_a_wrong_status_of_another_writer_is_corrected_at_most_every_ten_seconds() {
+    let world = World::started(1, |_| {}).await;
+    world.until("condition", |world| world.all_created(1)).await;
+    let writes = contested(&world, "True").await;
+    assert!((5..=6).contains(&writes), "{writes}");
+    world.until("corrected", |world| world.all_created(1)).await;
+    let writes = world.api.writes().len();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.api.writes().len(), writes);
+}
+
 #[tokio::test(start_paused = true)]
 async fn b_r2_a_batch_keeps_to_the_bytes_that_the_provider_takes() {
     let world = World::started(2500, |fixture| {
