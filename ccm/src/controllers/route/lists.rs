@@ -91,14 +91,14 @@ impl Reconciler for Lists {
         batch.answered(&());
         if !routes.is_current(session) {
             // The next pass lists the routes with the current session.
-            return batch.settle(&(), Requeue::At(Instant::now()));
+            return routes.list_again(batch, Instant::now());
         }
         let (next, doubtful) = routes.listed(session, asked_at, &listed);
         if !doubtful.is_empty() {
             routes.confirm(session, asked_at, &listed, &doubtful).await;
         }
         // No other pass begins before, so the second look judges the newest list.
-        batch.settle(&(), Requeue::At(next));
+        routes.list_again(batch, next);
     }
 }
 
@@ -137,6 +137,13 @@ impl Routes {
     /// The earliest time of the next pass.
     pub(super) fn earliest(&self, state: &State) -> Option<Instant> {
         state.last_list.map(|last| last + self.period())
+    }
+
+    /// Ends a pass with a list, so that the next failure begins a new backoff. The next pass is due
+    /// then, or earlier if something made it due meanwhile.
+    fn list_again(&self, batch: &Batch<'_, ()>, then: Instant) {
+        batch.settle(&(), Requeue::Idle);
+        self.lists.queue.add_at((), then);
     }
 
     fn no_list(&self, trouble: &CallError, batch: &Batch<'_, ()>) {

@@ -402,6 +402,28 @@ async fn b_r4_a_wrong_status_of_another_writer_is_corrected_at_most_every_ten_se
 }
 
 #[tokio::test(start_paused = true)]
+async fn r6_a_list_ends_the_backoff_of_the_lists_that_failed_before() {
+    let world = World::started(1, |_| {}).await;
+    world.until("routes", |world| world.all_created(1)).await;
+    let fails = async |times: u32| {
+        sleep(Duration::from_mins(1)).await;
+        let lists = world.lists();
+        world.fault(Fault::failure("ListRoutes", FailureCode::Unavailable).times(times));
+        let _ = world.provider.hints.send(Hint::Routes);
+        let failed = lists + u64::from(times);
+        world
+            .until("it fails", |world| world.lists() == failed)
+            .await;
+        let good = |world: &World| world.lists() > failed;
+        world.until("a list", good).await
+    };
+    let took = fails(6).await;
+    assert!(took > Duration::from_mins(4), "{took:?}");
+    let took = fails(1).await;
+    assert!(took < Duration::from_secs(13), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_r2_a_batch_keeps_to_the_bytes_that_the_provider_takes() {
     let world = World::started(2500, |fixture| {
         fixture.capabilities.routes.max_batch = 5000;
