@@ -303,7 +303,6 @@ impl Ledger {
     ) {
         self.ended(destination, ended, now);
         let entry = self.entries.entry(destination).or_default();
-        entry.refused = None;
         match ended {
             Ended::Done => {
                 entry.state = State::There;
@@ -358,6 +357,8 @@ impl Ledger {
     fn ended(&mut self, destination: IpNet, ended: Ended<'_>, now: Instant) {
         let entry = self.entries.entry(destination).or_default();
         entry.touched = Some(Touched::Ended(now));
+        // The destination waits for the result of its last call, not of a create before it.
+        entry.refused = None;
         self.look_again |= std::mem::take(&mut entry.look_again);
         entry.waits = match ended {
             Ended::Done => Waits::No,

@@ -366,6 +366,27 @@ fn r5_a_wrong_route_whose_removal_failed_waits_although_the_right_one_exists() {
 }
 
 #[test]
+fn r5_a_removal_that_failed_waits_although_the_create_before_it_was_refused() {
+    let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &["r2 10.8.2.0/24 >b"]);
+    let pass = scene.look();
+    assert_eq!(show(&pass), "+a:10.8.1.0/24");
+    scene.fails(&pass, CallErrorCode::Invalid);
+    // Its Node goes, and the list has a route of a Node that is gone.
+    scene.nodes.remove(0);
+    scene.routes.push(route("r1 10.8.1.0/24 >a"));
+    let pass = scene.look();
+    assert_eq!(show(&pass), "-r1", "not what was refused");
+    let destination = pass.tasks[0].destination;
+    scene.ledger.begin(&destination, true, scene.now);
+    let trouble = CallError::new(CallErrorCode::Precondition, "no");
+    let ended = Ended::Failed(&trouble);
+    scene.ledger.deleted(destination, false, ended, scene.now);
+    assert_eq!(scene.shown(), "", "it waits for its time");
+    assert_eq!(scene.due("10.8.1.0/24"), Due::List);
+    assert_eq!(scene.shown(), "-r1");
+}
+
+#[test]
 fn b_r2_a_pass_reports_at_most_ten_faults() {
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let bad = api::Route {
