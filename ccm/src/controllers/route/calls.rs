@@ -303,6 +303,8 @@ impl Work<'_> {
             Kind::Delete => state.ledger.deleted(destination, in_the_way, ended, now),
         }
         let node = state.ledger.node_of(&destination);
+        // The destination may be another Node's by now.
+        let node = node.filter(|node| kind == Kind::Delete || node.uid == item.route.name_hint);
         if in_the_way && let (Some(node), Some(event)) = (node, event) {
             self.routes
                 .not_routed(state, &node, item, kind, trouble, event);

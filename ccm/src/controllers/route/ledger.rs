@@ -185,14 +185,14 @@ impl Ledger {
     pub(super) fn learn(
         &mut self,
         nodes: BTreeMap<String, (String, Vec<IpNet>)>,
-        owners: &BTreeMap<IpNet, String>,
+        owned: &BTreeSet<IpNet>,
         known: &BTreeMap<IpNet, Known>,
         listed: &BTreeSet<IpNet>,
     ) -> Vec<IpNet> {
         self.nodes = nodes;
         let mut settled = Vec::new();
         self.entries.retain(|destination, entry| {
-            let wanted = owners.contains_key(destination)
+            let wanted = owned.contains(destination)
                 || entry.waits != Waits::No && listed.contains(destination);
             let working = entry.touched == Some(Touched::Working);
             // A call in flight may still create a route. The next list shows that.
@@ -203,14 +203,8 @@ impl Ledger {
             }
             stays
         });
-        for (destination, uid) in owners {
+        for destination in owned {
             let entry = self.entries.entry(*destination).or_default();
-            if entry.node.as_ref() != Some(uid) {
-                // Another Node has the destination now, so the old state does not count.
-                entry.state = State::Unknown;
-                entry.stray = None;
-                entry.node = Some(uid.clone());
-            }
             match known.get(destination) {
                 Some(Known::There) => {
                     entry.state = State::There;
@@ -231,6 +225,22 @@ impl Ledger {
             }
         }
         settled
+    }
+
+    /// A Node wants this destination. If another Node had it before, its state and failures do not
+    /// count. Returns whether the destination's key waited for that Node.
+    pub(super) fn hand_over(&mut self, destination: IpNet, uid: &str) -> bool {
+        let entry = self.entries.entry(destination).or_default();
+        if entry.node.as_deref() == Some(uid) {
+            return false;
+        }
+        entry.node = Some(uid.to_owned());
+        entry.state = State::Unknown;
+        entry.stray = None;
+        entry.failures = 0;
+        entry.vain = false;
+        entry.refused = None;
+        std::mem::take(&mut entry.waits) != Waits::No
     }
 
     /// Stores the doubtful routes of the current list.
@@ -301,8 +311,18 @@ impl Ledger {
         ended: Ended<'_>,
         now: Instant,
     ) {
+        let entry = self.entries.entry(destination).or_default();
+        let anothers = entry
+            .node
+            .as_ref()
+            .is_some_and(|uid| *uid != sent.name_hint);
+        // The Node of this route does not have the destination any more, so the next list decides.
+        let ended = if anothers { Ended::Unsent } else { ended };
         self.ended(destination, ended, now);
         let entry = self.entries.entry(destination).or_default();
+        if anothers {
+            entry.waits = Waits::No;
+        }
         match ended {
             Ended::Done => {
                 entry.state = State::There;

@@ -258,12 +258,15 @@ impl<'a> Round<'a, '_> {
     /// Plans a destination that a Node wants. `text` is the Node's own text.
     fn wanted(&mut self, destination: IpNet, node: &NodeFacts, text: &str) {
         let routes = self.listed.routes.remove(&destination);
+        let waited = self.ledger.hand_over(destination, &node.uid);
         if self.is_passed_over(&destination) {
             return;
         }
         if self.listed.faulty.contains(&destination) {
             return;
         }
+        // The key still waits for the former Node's retry.
+        self.pass.settled.extend(waited.then_some(destination));
         let seen = self.seen(destination, node, routes.unwrap_or_default());
         // Even beside a right route, a second list must decide about a doubtful route.
         self.pass.again |= seen.doubtful;
@@ -415,12 +418,11 @@ impl<'a> Round<'a, '_> {
                 nodes.insert(node.uid.clone(), (node.name.clone(), Vec::new()));
             }
         }
-        let winners = wants.routed.iter();
-        let winners = winners.map(|(cidr, (node, _))| (*cidr, node.uid.clone()));
-        let winners = winners.collect();
+        let owned = wants.routed.keys().copied().collect();
         let few = (self.pass.inside / 10).max(5);
         self.pass.needs_second_look = deletions(&self.pass.tasks) > few;
-        self.pass.settled = self.ledger.learn(nodes, &winners, &self.known, listed);
+        let settled = self.ledger.learn(nodes, &owned, &self.known, listed);
+        self.pass.settled.extend(settled);
         self.ledger.doubt(self.doubts);
         self.pass
     }

@@ -237,6 +237,27 @@ async fn r5_a_create_that_fails_is_told_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn b_r5_r4_a_failure_for_the_former_node_says_nothing_of_the_next_one() {
+    let world = World::started(0, |_| {}).await;
+    let slow = Duration::from_secs(30);
+    world.cloud.set_latency("CreateRoutes", slow).unwrap();
+    world.fault(Fault::failure("CreateRoutes", FailureCode::Precondition).times(1));
+    world.join(1);
+    let called = |world: &World| world.cloud.in_flight("CreateRoutes") == 1;
+    world.until("called", called).await;
+    world.api.delete(&name(1));
+    let mut next = node(2);
+    next.spec.get_or_insert_default().pod_cidrs = Some(vec![cidr(1)]);
+    world.cloud.add_instance(instance(2)).unwrap();
+    world.api.put(&next);
+    let created = |world: &World| world.condition(2) == "False RouteCreated";
+    world.until("created", created).await;
+    assert_eq!(world.creates(), 2);
+    assert_eq!(world.api.writes(), ["PATCH n0002/status"]);
+    assert!(world.events().is_empty(), "{:?}", world.events());
+}
+
+#[tokio::test(start_paused = true)]
 async fn r8_a_node_is_routed_as_soon_as_it_is_known_to_be_this_providers() {
     let world = World::started(0, |_| {}).await;
     for i in 0..3 {

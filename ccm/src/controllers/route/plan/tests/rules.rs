@@ -387,6 +387,46 @@ fn r5_a_removal_that_failed_waits_although_the_create_before_it_was_refused() {
 }
 
 #[test]
+fn r5_b_r4_a_node_does_not_take_over_the_failures_of_the_former_one() {
+    for (routes, does) in [
+        (vec![], "+b:10.8.1.0/24"),
+        (vec!["r1 10.8.1.0/24 >gone"], "-r1 +b:10.8.1.0/24"),
+    ] {
+        let mut scene = Scene::new(&["a 10.8.1.0/24"], &routes);
+        let pass = scene.look();
+        let destination = pass.tasks[0].destination;
+        scene.fails(&pass, CallErrorCode::Conflict);
+        assert_eq!(scene.conditions(), "a=failed");
+        scene.nodes = vec![node("b 10.8.1.0/24")];
+        let pass = scene.look();
+        assert_eq!(show(&pass), does, "at once");
+        assert_eq!(pass.settled, [destination], "without the former backoff");
+        assert_eq!(scene.conditions(), "", "nothing was tried for this Node");
+        assert!(!scene.ledger.is_failing(&destination));
+        assert_eq!(scene.done(&pass), "b=created");
+    }
+}
+
+#[test]
+fn r4_an_answer_about_the_former_node_says_nothing_about_the_next_one() {
+    let trouble = CallError::new(CallErrorCode::Invalid, "no");
+    for ended in [Ended::Done, Ended::Failed(&trouble), Ended::Busy] {
+        let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
+        let task = scene.look().tasks.remove(0);
+        let destination = task.destination;
+        scene.ledger.begin(&destination, true, scene.now);
+        scene.nodes = vec![node("b 10.8.1.0/24")];
+        assert_eq!(scene.shown(), "", "a call is in flight");
+        let sent = task.create.unwrap();
+        scene.ledger.created(destination, &sent, ended, scene.now);
+        assert_eq!(scene.conditions(), "", "{ended:?}");
+        assert!(!scene.ledger.is_failing(&destination), "{ended:?}");
+        assert!(scene.ledger.take_look_again(), "{ended:?}");
+        assert_eq!(scene.shown(), "+b:10.8.1.0/24", "{ended:?}");
+    }
+}
+
+#[test]
 fn b_r2_a_pass_reports_at_most_ten_faults() {
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let bad = api::Route {
