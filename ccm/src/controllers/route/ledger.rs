@@ -11,7 +11,7 @@ use super::plan::Task;
 use crate::planted::planted;
 use crate::provider::{CallError, CallErrorCode};
 
-/// Work that removes routes begins only on a list that is younger than this.
+/// Work that removes routes begins only on a plan that is younger than this.
 const REMOVED_ON: Duration = Duration::from_mins(5);
 
 /// The state of the route that a Node wants.
@@ -55,7 +55,8 @@ struct Entry {
     /// An attempt that counts as failed (`in_vain`) ended since the route last existed.
     vain: bool,
     waits: Waits,
-    /// The plan, and when the controller requested the list behind it.
+    /// The plan, and when it was made. The age of its list does not count: a list and the Nodes may
+    /// take longer than [`REMOVED_ON`] to arrive.
     plan: Option<(Task, Instant)>,
     /// The route that the provider refused as INVALID. Another route may be tried at once.
     refused: Option<api::Route>,
@@ -162,10 +163,10 @@ impl Ledger {
 
     /// Stores a plan from a list. Returns whether the destination is due now: after a failure it
     /// waits for its time.
-    pub(super) fn plan(&mut self, task: Task, asked_at: Instant) -> bool {
+    pub(super) fn plan(&mut self, task: Task, now: Instant) -> bool {
         let delayed = self.is_delayed(&task.destination, task.create.as_ref());
         let entry = self.entries.entry(task.destination).or_default();
-        entry.plan = Some((task, asked_at));
+        entry.plan = Some((task, now));
         if !delayed {
             entry.waits = Waits::No;
         }
@@ -276,9 +277,9 @@ impl Ledger {
             return Due::Nothing;
         };
         let plan = entry.plan.as_ref().filter(|_| listed);
-        let current = |asked_at: Instant| now.saturating_duration_since(asked_at) < REMOVED_ON;
+        let current = |made: Instant| now.saturating_duration_since(made) < REMOVED_ON;
         match plan {
-            Some((task, asked_at)) if task.delete.is_empty() || current(*asked_at) => {
+            Some((task, made)) if task.delete.is_empty() || current(*made) => {
                 entry.touched = Some(Touched::Working);
                 entry.waits = Waits::No;
                 Due::Work(Box::new(task.clone()))

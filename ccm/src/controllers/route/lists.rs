@@ -182,7 +182,7 @@ impl Routes {
         } else {
             (tasks, Vec::new())
         };
-        self.plan(&mut state, ready, asked_at);
+        self.plan(&mut state, ready);
         if !doubtful.is_empty() {
             tracing::warn!(
                 provider = %self.context().provider,
@@ -204,10 +204,11 @@ impl Routes {
     }
 
     /// Makes the destinations of these tasks due, except those that wait after a failure.
-    fn plan(&self, state: &mut State, tasks: Vec<Task>, asked_at: Instant) {
+    fn plan(&self, state: &mut State, tasks: Vec<Task>) {
+        let now = Instant::now();
         for task in tasks {
             let destination = task.destination;
-            if state.ledger.plan(task, asked_at) {
+            if state.ledger.plan(task, now) {
                 self.calls.queue.add(destination);
             }
         }
@@ -284,7 +285,7 @@ impl Routes {
             );
             self.lists.queue.add(());
         }
-        self.plan(&mut state, tasks, asked_at);
+        self.plan(&mut state, tasks);
     }
 
     /// Publishes the result of a pass, and logs what is new in it.

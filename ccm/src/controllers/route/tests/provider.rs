@@ -196,6 +196,21 @@ async fn r7_routes_go_although_nodes_join_during_each_pass() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn b_r2_r7_routes_of_gone_nodes_go_though_list_and_nodes_take_over_five_minutes() {
+    let world = World::started(30, |_| {}).await;
+    world.until("routes", |world| world.all_created(30)).await;
+    sleep(Duration::from_mins(1)).await;
+    let slow = Duration::from_secs(285);
+    world.cloud.set_latency("ListRoutes", slow).unwrap();
+    world.api.faults.reads(1000, Late(Duration::from_secs(20)));
+    for i in 23..30 {
+        world.api.delete(&name(i));
+    }
+    let took = world.until("removed", |world| world.routed(23)).await;
+    assert!(took < Duration::from_mins(6), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn m3_what_is_in_flight_ends_and_nothing_new_is_begun() {
     let mut world = World::started(0, |fixture| {
         fixture.capabilities.routes.max_in_flight = 2;
