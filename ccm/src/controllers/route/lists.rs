@@ -102,6 +102,16 @@ impl Reconciler for Lists {
     }
 }
 
+/// What is new in a pass, for the log.
+struct News {
+    /// The contract violation of a listed route.
+    complaint: Option<String>,
+    /// The list is valid again.
+    valid: bool,
+    /// It keeps more routes that should go.
+    held: bool,
+}
+
 impl Routes {
     /// Whether a change of a Node needs a pass. Before the first session, the owner of a Node is
     /// unknown, so no change needs a pass. That session makes a pass due.
@@ -154,11 +164,11 @@ impl Routes {
             retry => retry.outcome(Instant::now()),
         };
         batch.settle(&(), outcome);
-        let mut state = self.state();
         let provider = &self.context().provider;
-        if state.complaint.as_ref() != Some(&trouble.message) {
+        let complaint = Some(trouble.message.clone());
+        let former = std::mem::replace(&mut self.state().complaint, complaint);
+        if former.as_ref() != Some(&trouble.message) {
             tracing::warn!(%provider, call_id = trouble.call_id(), error = %trouble, "ListRoutes failed: planning no create and no delete");
-            state.complaint = Some(trouble.message.clone());
         }
         self.metrics
             .found(provider, format!("routes cannot be listed: {trouble}"));
@@ -175,7 +185,7 @@ impl Routes {
         let nodes = self.facts(session);
         let mut state = self.state();
         let mut pass = self.pass(&mut state, session, asked_at, routes, &nodes);
-        self.report(&mut state, &pass);
+        let news = self.news(&mut state, &mut pass);
         let tasks = std::mem::take(&mut pass.tasks);
         let (ready, doubtful) = if pass.needs_second_look {
             tasks.into_iter().partition(|task| task.delete.is_empty())
@@ -183,14 +193,6 @@ impl Routes {
             (tasks, Vec::new())
         };
         self.plan(&mut state, ready);
-        if !doubtful.is_empty() {
-            tracing::warn!(
-                provider = %self.context().provider,
-                routes = deletions(&doubtful),
-                of = pass.inside,
-                "many routes would go: reading the Nodes from the API server first"
-            );
-        }
         for node in state.ledger.nodes() {
             self.conclude(&state, &node);
         }
@@ -200,6 +202,16 @@ impl Routes {
         } else {
             now + RESYNC.mul_f64(state.random.random_range(1.0..=1.25))
         };
+        drop(state);
+        self.tell(&pass, &news);
+        if !doubtful.is_empty() {
+            tracing::warn!(
+                provider = %self.context().provider,
+                routes = deletions(&doubtful),
+                of = pass.inside,
+                "many routes would go: reading the Nodes from the API server first"
+            );
+        }
         (next, doubtful)
     }
 
@@ -277,36 +289,30 @@ impl Routes {
         let mut state = self.state();
         let second = self.pass(&mut state, session, asked_at, routes, &nodes);
         let tasks = plan::confirmed(first, second.tasks);
-        if deletions(&tasks) < deletions(first) {
+        let kept = deletions(first).saturating_sub(deletions(&tasks));
+        self.plan(&mut state, tasks);
+        drop(state);
+        if kept > 0 {
             tracing::warn!(
                 %provider,
-                kept = deletions(first) - deletions(&tasks),
+                kept,
                 "keeping routes: the API server and the cache have different Nodes"
             );
             self.lists.queue.add(());
         }
-        self.plan(&mut state, tasks);
     }
 
-    /// Publishes the result of a pass, and logs what is new in it.
-    fn report(&self, state: &mut State, pass: &Pass) {
+    /// Publishes the result of a pass. Returns what is new in it, and leaves only new clashes.
+    fn news(&self, state: &mut State, pass: &mut Pass) -> News {
         let provider = &self.context().provider;
         let complaint = pass.faults.first().map(|(route, what)| {
             format!("the route {route:?} of the listing breaks the contract: {what}; the ccm leaves routes to its destination alone")
         });
-        if complaint.is_some() && complaint != state.complaint {
-            tracing::warn!(%provider, faults = pass.faults.len(), error = complaint.as_deref(), "leaving routes alone");
-        }
-        if complaint.is_none() && state.complaint.is_some() {
-            tracing::info!(%provider, "ListRoutes gives a valid list again");
-        }
-        if pass.held > state.held {
-            tracing::info!(
-                %provider,
-                routes = pass.held,
-                "keeping routes that should go: the provider is not READY, or no Node is known"
-            );
-        }
+        let news = News {
+            complaint: complaint.clone().filter(|_| complaint != state.complaint),
+            valid: complaint.is_none() && state.complaint.is_some(),
+            held: pass.held > state.held,
+        };
         state.held = pass.held;
         self.metrics
             .found(provider, pass.summary(complaint.as_deref()));
@@ -316,11 +322,30 @@ impl Routes {
             .iter()
             .map(|(node, cidr, _)| (node.uid.clone(), *cidr))
             .collect();
-        for (node, cidr, other) in &pass.clashes {
-            if !state.clashes.contains(&(node.uid.clone(), *cidr)) {
-                self.report_clash(node, cidr, other);
-            }
+        let known = std::mem::replace(&mut state.clashes, clashes);
+        pass.clashes
+            .retain(|(node, cidr, _)| !known.contains(&(node.uid.clone(), *cidr)));
+        news
+    }
+
+    /// Logs and reports what is new in a pass.
+    fn tell(&self, pass: &Pass, news: &News) {
+        let provider = &self.context().provider;
+        if news.complaint.is_some() {
+            tracing::warn!(%provider, faults = pass.faults.len(), error = news.complaint.as_deref(), "leaving routes alone");
         }
-        state.clashes = clashes;
+        if news.valid {
+            tracing::info!(%provider, "ListRoutes gives a valid list again");
+        }
+        if news.held {
+            tracing::info!(
+                %provider,
+                routes = pass.held,
+                "keeping routes that should go: the provider is not READY, or no Node is known"
+            );
+        }
+        for (node, cidr, other) in &pass.clashes {
+            self.report_clash(node, cidr, other);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod failed;
 mod faults;
+mod locks;
 mod looks;
 mod provider;
 mod reported;
