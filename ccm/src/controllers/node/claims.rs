@@ -122,8 +122,14 @@ pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wa
 }
 
 /// Refuses each answer for a Node with an ID that names another Node's instance, because the answer
-/// may mix the Nodes up. An ID that no Node has may be another spelling of the Node's own ID.
-pub(super) fn refuse_what_is_mixed_up(found: &mut [Lookup<api::Instance>], nodes: &Store<Node>) {
+/// may mix the Nodes up. An ID that no Node has may be another spelling of the Node's own ID. Only
+/// Nodes for which `is_in_the_way` is true count: the machine of another one may have come back
+/// under this Node's name.
+pub(super) fn refuse_what_is_mixed_up(
+    found: &mut [Lookup<api::Instance>],
+    nodes: &Store<Node>,
+    wall: Timestamp,
+) {
     for lookup in found {
         let Some(own) = provider_id(&lookup.item) else {
             continue;
@@ -133,7 +139,7 @@ pub(super) fn refuse_what_is_mixed_up(found: &mut [Lookup<api::Instance>], nodes
             && let holders = nodes.found_by(id)
             && let Some(other) = holders
                 .iter()
-                .find(|other| name(other) != name(&lookup.item))
+                .find(|other| name(other) != name(&lookup.item) && is_in_the_way(other, wall))
         {
             let why = format!(
                 "which is not that of this Node, but that of Node {}",

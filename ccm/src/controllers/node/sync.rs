@@ -116,8 +116,9 @@ impl Worker {
             let call_id = trouble.call_id();
             tracing::warn!(%provider, rpc = RPC, call_id, nodes, first = name(node), %error, "Node lookup failed");
         }
-        claims::refuse_what_is_given_twice(&mut found, (self.context().wall)());
-        claims::refuse_what_is_mixed_up(&mut found, &self.context().cluster.nodes);
+        let (wall, nodes) = ((self.context().wall)(), &self.context().cluster.nodes);
+        claims::refuse_what_is_given_twice(&mut found, wall);
+        claims::refuse_what_is_mixed_up(&mut found, nodes, wall);
         let offered = session.info.capabilities.as_ref();
         let zones = offered.is_some_and(|offered| offered.zones.is_some());
         let lacks = |found: &Lookup<api::Instance>| {

@@ -81,8 +81,8 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
 impl Routes {
     /// Compares the Node's condition with its routes when the condition has changed, because the
     /// routes may have changed while the store still lacked the last written condition. If another
-    /// program wrote the right status with its own reason, only the next pass writes ours: some
-    /// network plugins write theirs again at once.
+    /// program wrote the right status with its own reason, only the next pass or call writes ours:
+    /// some network plugins write theirs again at once.
     pub(super) fn follow_condition(&self, change: &Change<Node>) {
         let Some(node) = change.new.as_deref() else {
             return;
@@ -115,7 +115,8 @@ impl Routes {
             return;
         };
         let differs = change(&object, created, (self.context().wall)()).is_some();
-        // A Node that waits after a failed write is compared when its retry is due.
+        // A Node that waits, after a failed write or because another program changed the condition,
+        // is compared when it is due.
         if differs && self.conditions.due(node).is_none() {
             self.conditions.add(node.clone());
         }

@@ -228,8 +228,8 @@ impl Ledger {
         settled
     }
 
-    /// A Node wants this destination. If another Node had it before, its state and failures do not
-    /// count. Returns whether the destination's key waited for that Node.
+    /// A Node wants this destination. If another Node had it before, its state, plan and failures do
+    /// not count. Returns whether the destination's key waited for that Node.
     pub(super) fn hand_over(&mut self, destination: IpNet, uid: &str) -> bool {
         let entry = self.entries.entry(destination).or_default();
         if entry.node.as_deref() == Some(uid) {
@@ -241,6 +241,7 @@ impl Ledger {
         entry.failures = 0;
         entry.vain = false;
         entry.refused = None;
+        entry.plan = None;
         std::mem::take(&mut entry.waits) != Waits::No
     }
 

@@ -258,15 +258,15 @@ impl<'a> Round<'a, '_> {
     /// Plans a destination that a Node wants. `text` is the Node's own text.
     fn wanted(&mut self, destination: IpNet, node: &NodeFacts, text: &str) {
         let routes = self.listed.routes.remove(&destination);
+        // The key may still wait for the former Node's retry.
         let waited = self.ledger.hand_over(destination, &node.uid);
+        self.pass.settled.extend(waited.then_some(destination));
         if self.is_passed_over(&destination) {
             return;
         }
         if self.listed.faulty.contains(&destination) {
             return;
         }
-        // The key still waits for the former Node's retry.
-        self.pass.settled.extend(waited.then_some(destination));
         let seen = self.seen(destination, node, routes.unwrap_or_default());
         // Even beside a right route, a second list must decide about a doubtful route.
         self.pass.again |= seen.doubtful;

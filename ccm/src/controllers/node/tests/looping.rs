@@ -393,6 +393,13 @@ async fn n11_an_answer_with_the_id_of_another_node_changes_nothing() {
     };
     assert_eq!(addresses("n0001").as_deref(), Some("10.1.0.1"));
     assert_eq!(addresses("n0002"), None);
+    // A Node that is being deleted keeps its ID from no other one (▲L6).
+    looping.api.edit("n0003", |node| {
+        node.metadata.finalizers = Some(vec!["example.com/wait".to_owned()]);
+        node.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    });
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    assert_eq!(addresses("n0002").as_deref(), Some("10.1.0.2"));
     looping.stop().await;
 }
 
