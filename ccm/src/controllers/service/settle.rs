@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::answer::{Call, Theirs, Troubled, Verdict};
@@ -202,20 +203,19 @@ fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapabil
     notes
 }
 
-/// Changes the record after an answer. `written` is the patch from the answer, if it was applied.
+/// Changes the record after an answer. `written` is the request's Service with the answer's patch
+/// ([`with_annotations`]), if it was applied.
 /// `reaction` is the driver's reaction to a failure.
 pub(super) fn settle(
     mut record: Record,
     call: &Call<'_>,
     verdict: &Verdict,
-    written: Option<&ServicePatch>,
+    written: Option<&Service>,
     reaction: impl FnOnce(&CallError) -> Failed,
     now: Instant,
 ) -> (Record, Effects) {
-    // The request's inputs with the provider's own annotations. A user's change during the call is
-    // not among them, so it leads to another step.
-    let expected = written.map(|patch| with_annotations(call.service, patch));
-    let expected = expected.as_ref().unwrap_or(call.service);
+    // A user's change during the call is not in it, so it leads to another step.
+    let expected = written.unwrap_or(call.service);
     let inputs = service_inputs(expected);
     let targets = call.targets.map(|targets| targets.fingerprint);
     let confirmed = Progress::Confirmed { inputs, targets };
@@ -389,12 +389,17 @@ fn after(before: &Progress, call: &Call<'_>, verdict: &Verdict) -> Vec<Note> {
     }
 }
 
-/// The Service with a patch's annotations.
-pub(super) fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
+/// The Service of a request with the annotations of a patch, as they are in `stored`, the Service
+/// that the API server returned: admission may have removed or changed them.
+pub(super) fn with_annotations(
+    service: &Service,
+    patch: &ServicePatch,
+    stored: &Service,
+) -> Service {
     let mut service = service.clone();
     let annotations = service.metadata.annotations.get_or_insert_default();
-    for (key, value) in &patch.annotations {
-        match value {
+    for key in patch.annotations.keys() {
+        match stored.annotations().get(key) {
             Some(value) => annotations.insert(key.clone(), value.clone()),
             None => annotations.remove(key),
         };

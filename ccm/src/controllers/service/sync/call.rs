@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
-use kube::ResourceExt as _;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -117,7 +116,7 @@ impl Run<'_> {
         // Only a patch that was applied counts. Otherwise its missing annotations would look like a
         // user's change, and another call would follow at once.
         let written = metadata.filter(|_| matches!(stored, Ok(true)));
-        let written = written.map(|patch| as_stored(patch, &self.base));
+        let written = written.map(|patch| with_annotations(call.service, &patch, &self.base));
         // After these answers nothing retries a failed write, unless the job fails too.
         let as_asked = matches!(
             verdict,
@@ -130,10 +129,10 @@ impl Run<'_> {
             Err(stop) => Some(stop),
             Ok(_) => None,
         };
-        if let Some(patch) = &written {
+        if let Some(expected) = &written {
             // Otherwise, if the status cannot be written, this patch would look like a user's
             // change.
-            self.record().seen = Seen::of(&with_annotations(call.service, patch));
+            self.record().seen = Seen::of(expected);
         }
         let mut rewritten = false;
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
@@ -321,7 +320,7 @@ impl Run<'_> {
         &mut self,
         call: &Call<'_>,
         verdict: &Verdict,
-        written: Option<&ServicePatch>,
+        written: Option<&Service>,
         took: Duration,
     ) -> Option<Requeue> {
         let mut record = self.take_record();
@@ -366,14 +365,4 @@ impl Run<'_> {
         };
         info!(%service, %provider, rpc, took_ms, attempt, targets, "{what}");
     }
-}
-
-/// The patch with the values that the API server stored. Without them, an annotation that admission
-/// removes or changes would look like a user's change.
-fn as_stored(mut patch: ServicePatch, stored: &Service) -> ServicePatch {
-    let now = stored.annotations();
-    for (key, value) in &mut patch.annotations {
-        *value = now.get(key).cloned();
-    }
-    patch
 }
