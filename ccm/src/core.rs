@@ -9,6 +9,8 @@ mod label;
 mod labels;
 mod lenient;
 mod lock;
+#[cfg(test)]
+mod log_to;
 mod metric;
 mod node;
 mod prune;
@@ -23,6 +25,8 @@ pub(crate) use label::{ProviderLabel, set_gauge};
 pub(crate) use labels::{is_dns_name, is_reserved_key, is_valid_key, is_valid_value};
 pub(crate) use lenient::Lenient;
 pub(crate) use lock::lock;
+#[cfg(test)]
+pub(crate) use log_to::log_to;
 pub(crate) use metric::registered;
 pub(crate) use node::{is_ready, provider_id, ready_condition, taints};
 pub(crate) use prune::{LAST_APPLIED, Prune};

@@ -150,26 +150,23 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::core::log_to;
 
     #[test]
     fn the_lock_of_the_refusals_is_free_while_a_refusal_or_its_end_is_logged() {
-        // Why: see the test in `tests/sdk.rs` that reads the log.
-        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let metrics = Metrics::register(&mut Registry::default());
         let log = Arc::new(CallLog::new("mock".into(), CallIds::new(1), metrics));
         let was_free = Arc::new(Mutex::new(Vec::new()));
-        let subscriber = tracing_subscriber::fmt().with_writer({
+        let _logging = log_to("info", {
             let (log, was_free) = (Arc::clone(&log), Arc::clone(&was_free));
             move || {
                 lock(&was_free).push(log.refused.try_lock().is_ok());
                 std::io::sink()
             }
         });
-        tracing::subscriber::with_default(subscriber.finish(), || {
-            let refusal = CallError::new(CallErrorCode::Credentials, "no");
-            log.record("Probe", "1", Some(&refusal), Duration::ZERO);
-            log.record("Probe", "2", None, Duration::ZERO);
-        });
+        let refusal = CallError::new(CallErrorCode::Credentials, "no");
+        log.record("Probe", "1", Some(&refusal), Duration::ZERO);
+        log.record("Probe", "2", None, Duration::ZERO);
         assert_eq!(*lock(&was_free), [true, true]);
     }
 }

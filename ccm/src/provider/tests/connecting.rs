@@ -8,6 +8,7 @@ use super::super::connect::{Connector, Pipe, UnixConnector};
 use super::super::testing::{InMemory, maintained};
 use super::super::{CallErrorCode, ProviderStatus};
 use super::fake::Fake;
+use crate::core::log_to;
 
 fn node(name: &str) -> k8s_openapi::api::core::v1::Node {
     serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": "u"}})).unwrap()
@@ -293,8 +294,6 @@ async fn the_state_of_a_provider_and_each_attempt_to_connect_are_metrics() {
 
 #[tokio::test(start_paused = true)]
 async fn the_status_can_be_read_while_a_change_of_it_is_logged() {
-    // Why: see the test in `sdk.rs` that reads the log.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let fake = Fake::new("1");
     fake.set(|s| {
         s.probe = api::ProbeState::Degraded;
@@ -302,7 +301,7 @@ async fn the_status_can_be_read_while_a_change_of_it_is_logged() {
     });
     let running = maintained(InMemory::running(fake.service()));
     let readable = Arc::new(Mutex::new(Vec::new()));
-    let subscriber = tracing_subscriber::fmt().with_writer({
+    let _logging = log_to("info", {
         let (readable, status) = (Arc::clone(&readable), running.status.clone());
         move || {
             let (status, (done, read)) = (status.clone(), std::sync::mpsc::channel());
@@ -315,7 +314,6 @@ async fn the_status_can_be_read_while_a_change_of_it_is_logged() {
             std::io::sink()
         }
     });
-    let _logging = tracing::subscriber::set_default(subscriber.finish());
     let degraded = |s: &ProviderStatus| s.probe == api::ProbeState::Degraded;
     running.until("the state", degraded).await;
     // The connection, and the state.

@@ -10,7 +10,7 @@ use super::super::limits::TEXT_LIMIT;
 use super::super::testing::{InMemory, SCOPE_KEY, maintained, maintained_as};
 use super::super::{CallErrorCode, Hint, ProviderStatus, Session};
 use super::fake::{Fake, failure};
-use crate::core::Fence;
+use crate::core::{Fence, log_to};
 
 #[tokio::test(start_paused = true)]
 async fn not_initialized_is_initialised_again_once() {
@@ -482,14 +482,8 @@ async fn a_provider_that_forgets_each_initialize_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn prov_21_a_token_that_is_too_long_is_logged_once_for_each_stream() {
-    // Why: see the test in `sdk.rs` that reads the log.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let log = tempfile::NamedTempFile::new().unwrap();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(Arc::new(log.reopen().unwrap()))
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let _logging = log_to("info", Arc::new(log.reopen().unwrap()));
     let fake = Fake::new("1");
     let hint = || api::WatchChangesResponse {
         resume_token: "t".repeat(TEXT_LIMIT + 1),

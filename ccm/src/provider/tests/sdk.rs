@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use provider_sdk::prelude::*;
 
 use super::super::testing::{InMemory, maintained};
+use crate::core::log_to;
 
 struct Machines;
 
@@ -41,17 +42,8 @@ impl Instances for Machines {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_of_the_sdk_is_asked_and_both_log_the_same_id_of_a_call() {
-    // While a process has one subscriber, tracing asks only the thread that comes first to a log
-    // statement, and if that is the thread of another test, it switches the statement off for all.
-    // With two subscribers it asks both.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let log = tempfile::NamedTempFile::new().unwrap();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_max_level(tracing::Level::DEBUG)
-        .with_writer(Arc::new(log.reopen().unwrap()))
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let _logging = log_to("debug", Arc::new(log.reopen().unwrap()));
     let service = Server::new(Machines).into_service().await.unwrap();
     let running = maintained(InMemory::running(service));
     running.lead();

@@ -1,50 +1,13 @@
 //! What happens under the lock of the routes' state.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use tracing::span;
+use std::sync::{Arc, Mutex};
 
 use super::super::Routes;
 use super::super::lists::Lists;
 use super::*;
 use crate::controller::Reconciler as _;
+use crate::core::{lock, log_to};
 use crate::provider::Capability;
-
-/// Counts the log lines of the route controller, and those under the lock.
-#[derive(Clone)]
-struct Log {
-    routes: Arc<Routes>,
-    lines: Arc<AtomicUsize>,
-    locked: Arc<AtomicUsize>,
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        if event.metadata().target().ends_with("route::lists") {
-            self.lines.fetch_add(1, Ordering::Relaxed);
-            if self.routes.state.try_lock().is_err() {
-                self.locked.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_logs_no_line_under_the_lock() {
@@ -58,14 +21,14 @@ async fn a_pass_logs_no_line_under_the_lock() {
     let session = status.session.unwrap();
     let metrics = Metrics::register(&mut Registry::default());
     let routes = Arc::new(Routes::new(world.context.clone(), metrics));
-    let log = Log {
-        routes: Arc::clone(&routes),
-        lines: Arc::default(),
-        locked: Arc::default(),
-    };
-    // With one subscriber only, a test in another thread may switch log statements off for all.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
-    let _logging = tracing::subscriber::set_default(log.clone());
+    let was_free = Arc::new(Mutex::new(Vec::new()));
+    let _logging = log_to("ccm::controllers::route::lists=trace", {
+        let (routes, was_free) = (Arc::clone(&routes), Arc::clone(&was_free));
+        move || {
+            lock(&was_free).push(routes.state.try_lock().is_ok());
+            std::io::sink()
+        }
+    });
     let pass = async || {
         let lists = Lists(Arc::clone(&routes));
         let batch = routes.lists.batch(vec![()]);
@@ -82,9 +45,7 @@ async fn a_pass_logs_no_line_under_the_lock() {
         world.api.hide(&name(i));
     }
     pass().await;
-    let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
     assert_eq!(world.api.lists(), 1);
     // The list failed, was faulty and valid again; many routes would have gone, and were kept.
-    assert_eq!(count(&log.lines), 5);
-    assert_eq!(count(&log.locked), 0);
+    assert_eq!(*lock(&was_free), [true; 5]);
 }
