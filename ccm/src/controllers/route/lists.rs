@@ -102,7 +102,7 @@ impl Reconciler for Lists {
     }
 }
 
-/// What is new in a pass, for the log.
+/// The changes since the last pass that [`Routes::tell`] logs.
 struct News {
     /// The contract violation of a listed route.
     complaint: Option<String>,

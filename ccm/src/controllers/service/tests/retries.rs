@@ -26,6 +26,14 @@ fn failure(code: api::FailureCode, message: &str) -> api::Failure {
     }
 }
 
+/// Sets this annotation in the provider's answers from now on.
+fn says(world: &World, annotation: &str, value: &str) {
+    world.cloud.state().annotations = Some(api::AnnotationChanges {
+        set: [(annotation.to_owned(), value.to_owned())].into(),
+        ..Default::default()
+    });
+}
+
 async fn made(nodes: usize) -> World {
     let world = World::new(nodes).await;
     world.server.put(&service());
@@ -105,10 +113,7 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
         let pending = Outcome::Pending(pending(seconds, "being made"));
         let pendings = std::iter::repeat_n(pending, 10_000);
         world.cloud.state().instead.extend(pendings);
-        world.cloud.state().annotations = Some(api::AnnotationChanges {
-            set: [("cloud.example/state".to_owned(), "making".to_owned())].into(),
-            ..Default::default()
-        });
+        says(&world, "cloud.example/state", "making");
         world
             .server
             .refuse("/metadata/annotations/cloud.example~1state");
@@ -133,10 +138,7 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
 async fn called_while_it_writes(world: &World, rpc: &str) -> Vec<u64> {
     let mut times = Vec::new();
     for second in 0..600 {
-        world.cloud.state().annotations = Some(api::AnnotationChanges {
-            set: [("cloud.example/state".to_owned(), second.to_string())].into(),
-            ..Default::default()
-        });
+        says(world, "cloud.example/state", &second.to_string());
         sleep(Duration::from_secs(1)).await;
         let called = world.cloud.called(rpc);
         times.resize(called.max(times.len()), second);
@@ -242,10 +244,7 @@ async fn s9_a_service_whose_status_is_refused_is_tried_less_often() {
 #[tokio::test(start_paused = true)]
 async fn s9_an_annotation_that_admission_removes_causes_no_other_ensure() {
     let world = World::new(1).await;
-    world.cloud.state().annotations = Some(api::AnnotationChanges {
-        set: [("cloud.example/by".to_owned(), "us".to_owned())].into(),
-        ..Default::default()
-    });
+    says(&world, "cloud.example/by", "us");
     world.server.remove_annotation("cloud.example/by");
     world.server.put(&service());
     world
@@ -285,10 +284,7 @@ async fn s9_what_is_served_elsewhere_gets_its_annotations_after_a_failed_write()
         let elsewhere = Outcome::HandledElsewhere(api::HandledElsewhere {});
         world.cloud.state().instead.push_back(elsewhere);
     }
-    world.cloud.state().annotations = Some(api::AnnotationChanges {
-        set: [("cloud.example/by".to_owned(), "another".to_owned())].into(),
-        ..Default::default()
-    });
+    says(&world, "cloud.example/by", "another");
     // The first write adds the finalizer.
     world.server.fault(2, 1, WriteFault::Refused(500));
     world.server.put(&service());
