@@ -278,7 +278,11 @@ async fn a_connection_of_another_user_is_refused_needs_root() {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         let program = running.directory.path().join("client");
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        // A child of another thread would inherit the file that this process writes (ETXTBSY).
+        let copied = std::process::Command::new("cp")
+            .args([&std::env::current_exe().unwrap(), &program])
+            .status();
+        assert!(copied.unwrap().success());
         let mut child = std::process::Command::new(&program);
         child
             .args(["--exact", "other_user", "--ignored", "--nocapture"])

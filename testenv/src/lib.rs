@@ -3,6 +3,7 @@
 //! ```text
 //! binary         the Go programs of control-plane/ and helm/, built when their sources changed
 //! process        one child process: log file, signals, deadline; killed when dropped
+//! program        programs that a test makes and then starts
 //! ports          loopback ports
 //! document       documents that tests generate: compared with the text, or written
 //! directory      the temporary directory of one control plane; removes those of ended processes
@@ -39,6 +40,7 @@ pub mod objects;
 mod pool;
 mod ports;
 mod process;
+pub mod program;
 mod vendor;
 mod view;
 mod wipe;

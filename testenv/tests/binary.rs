@@ -1,6 +1,8 @@
 //! The error text if Go is missing or too old.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{path::Path, process::Command};
+
+use testenv::program;
 
 fn build_with_path(path: &Path) -> String {
     let target = tempfile::tempdir().expect("a temporary directory");
@@ -26,9 +28,8 @@ fn without_go_it_says_in_one_line_what_to_install() {
 #[test]
 fn an_old_go_is_told_like_none() {
     let bin = tempfile::tempdir().unwrap();
-    let go = bin.path().join("go");
-    fs::write(&go, "#!/bin/sh\necho go version go1.9.7 linux/amd64\n").unwrap();
-    fs::set_permissions(&go, fs::Permissions::from_mode(0o755)).unwrap();
+    let version = "echo go version go1.9.7 linux/amd64";
+    program::script(&bin.path().join("go"), version);
     let text = build_with_path(bin.path());
     assert!(text.contains("(found go1.9.7): install it from"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use testenv::program;
 
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -202,12 +203,10 @@ fn run_as_a_user(arguments: &[&str]) -> (String, Option<i32>) {
     }
     for name in ["run", "affected", "suites"] {
         let file = Path::new(".ci").join(name);
-        fs::copy(root().join(&file), here.join(&file)).unwrap();
+        program::copied(&root().join(&file), &here.join(&file));
     }
     for (name, line) in [("make", "exit 0"), ("id", "echo 1000")] {
-        let program = programs.join(name);
-        fs::write(&program, format!("#!/bin/sh\n{line}\n")).unwrap();
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        program::script(&programs.join(name), line);
     }
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(here.join(".ci/run"));
@@ -250,7 +249,7 @@ fn a_change_concerns_the_suites_of_its_line_and_without_a_base_all_run() {
     fs::create_dir_all(here.join(".ci")).unwrap();
     for name in ["affected", "suites"] {
         let file = Path::new(".ci").join(name);
-        fs::copy(root().join(&file), here.join(&file)).unwrap();
+        program::copied(&root().join(&file), &here.join(&file));
     }
     let git = |arguments: &[&str]| {
         let who = ["-c", "user.name=t", "-c", "user.email=t@example.com"];

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use testenv::program;
 
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -301,10 +301,8 @@ fn instead_of_registries(folder: &Path) {
     let note = "echo \"$(basename \"$0\") $*\" >>\"$NOTES\"; case \"$*\" in *login*) cat >/dev/null ;; esac";
     let copy = "[ \"$1\" != copy ] || { file=${5#oci-archive:}; echo \"sha256:$(sha256sum <\"$file\" | cut -c-64)\" >\"$4\"; }";
     let push = "[ \"$1\" != push ] || echo \"Digest: sha256:$(sha256sum <\"$2\" | cut -c-64)\" >&2";
-    for (program, does) in [("skopeo", copy), ("helm", push), ("cosign", "")] {
-        let path = folder.join(program);
-        fs::write(&path, format!("#!/bin/sh\n{note}\n{does}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, does) in [("skopeo", copy), ("helm", push), ("cosign", "")] {
+        program::script(&folder.join(name), &format!("{note}\n{does}"));
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use provider_mock::{Fault, Fixture, Mock};
 use provider_sdk::Health;
+use testenv::program;
 
 use crate::process::Provider;
 use crate::world::{CCM, SOON};
@@ -175,7 +176,7 @@ async fn who_may_not_connect_is_told_how_he_could_needs_root() {
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
     let program = directory.path().join("ccm");
-    std::fs::copy(CCM, &program).unwrap();
+    program::copied(CCM.as_ref(), &program);
     // The socket refuses another user, but admits another user of its group. The two containers of
     // a Pod have one group.
     for (gid, expected) in [(NOBODY, 1), (0, 0)] {
