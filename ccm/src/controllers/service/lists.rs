@@ -21,7 +21,6 @@ use crate::core::{Key, millis};
 use crate::planted::planted;
 use crate::provider::Session;
 use crate::queue::Requeue;
-use crate::writes::Writes;
 
 /// For each list, the log and the events report at most this many new orphans by name, and as many
 /// other findings.
@@ -68,23 +67,20 @@ impl Worker {
                 return;
             }
         };
-        let doubted = {
-            let mut state = self.state();
-            // The list is from an old session.
-            if !Arc::downgrade(session).ptr_eq(&state.session) {
-                return;
-            }
-            let doubted = self.listed(&mut state, &session.info.provider_name, &listed);
-            self.stand(&mut state, session, &listed);
-            state.lists.seen = true;
-            doubted
-        };
-        let orphans = without_service(&context.writes, doubted).await;
-        self.adopt(session, &orphans);
+        let mut state = self.state();
+        // The list is from an old session.
+        if !Arc::downgrade(session).ptr_eq(&state.session) {
+            return;
+        }
+        let me = &session.info.provider_name;
+        let orphans = self.listed(&mut state, me, &listed);
+        self.stand(&mut state, session, &listed);
+        state.lists.seen = true;
+        self.adopt(&mut state, me, &orphans);
     }
 
-    /// Finds listed load balancers without a Service. Returns the orphans to delete if the API
-    /// server does not know the Service either. `me` is the name that the provider states.
+    /// Finds listed load balancers without a Service. Returns the orphans to delete. `me` is the
+    /// name that the provider states.
     fn listed(&self, state: &mut State, me: &str, listed: &[ListedLoadBalancer]) -> Vec<Orphan> {
         let services = self.driver.context.cluster.services.all();
         let mut known: BTreeSet<&str> = services
@@ -170,9 +166,7 @@ impl Worker {
     }
 
     /// Queues these load balancers for deletion, like the load balancer of a Service that vanished.
-    fn adopt(&self, session: &Arc<Session>, orphans: &[Orphan]) {
-        let me = &session.info.provider_name;
-        let mut state = self.state();
+    fn adopt(&self, state: &mut State, me: &str, orphans: &[Orphan]) {
         for orphan in orphans {
             // While a job for a Service of this name runs, the decision waits for the next list.
             let same_name = Task::Service(orphan.service.clone());
@@ -181,27 +175,9 @@ impl Worker {
             }
             let ghost = Arc::new(orphan.ghost(me));
             if let Some(task) = state.ledger.adopt(&ghost, me) {
-                info!(provider = %self.driver.context.provider, load_balancer = orphan.load_balancer, service = %orphan.service, "deleting the load balancer of a Service that does not exist any more");
+                info!(provider = %self.driver.context.provider, load_balancer = orphan.load_balancer, service = %orphan.service, "deleting the load balancer if the API server does not have the Service either");
                 self.driver.queue.add(task);
             }
         }
     }
-}
-
-/// Returns the orphans whose Service the API server does not know either. Our watch may be behind.
-async fn without_service(writes: &Writes, doubted: Vec<Orphan>) -> Vec<Orphan> {
-    let mut confirmed = Vec::with_capacity(doubted.len());
-    for orphan in doubted {
-        let (namespace, name) = (&orphan.service.namespace, &orphan.service.name);
-        match writes.read_service(namespace, name).await {
-            Ok(now) if now.as_ref().is_none_or(|now| uid(now) != orphan.uid) => {
-                confirmed.push(orphan);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                warn!(service = %orphan.service, %error, "cannot read the Service: keeping its load balancer");
-            }
-        }
-    }
-    confirmed
 }

@@ -177,6 +177,7 @@ impl<'a> Run<'a> {
             Step::Ensure if self.may_be_released() => Err(self.decide_again().await),
             Step::Ensure => self.call(Op::Ensure).await,
             Step::Update => self.call(Op::Update).await,
+            Step::Delete if self.is_departed() && !self.is_current => self.is_gone().await,
             Step::Delete => self.call(Op::Delete).await,
             Step::Release { status, metadata } => {
                 self.release(status, metadata).await?;
@@ -315,13 +316,32 @@ impl<'a> Run<'a> {
         match self.read_again().await {
             Ok(true) => Stop::Again,
             Ok(false) => Stop::With(Requeue::Forget),
-            Err(error) => {
-                warn!(service = %Key::of(&*self.base), %error, "cannot read the Service again");
-                self.record().check |= self.missing;
-                self.failed("failed to read the Service", &error);
-                Stop::With(Requeue::Retry)
-            }
+            Err(error) => self.unread(&error),
         }
+    }
+
+    /// Reads the Service of a load balancer to delete: the watch may have lost a Service that the
+    /// API server still has.
+    async fn is_gone(&mut self) -> Result<(), Stop> {
+        match self.read_again().await {
+            Ok(false) => {
+                self.is_current = true;
+                Ok(())
+            }
+            Ok(true) => {
+                warn!(service = %Key::of(&*self.base), "the API server has a Service that its watch does not show: keeping the load balancer");
+                self.record = None;
+                Err(Stop::With(Requeue::Forget))
+            }
+            Err(error) => Err(self.unread(&error)),
+        }
+    }
+
+    fn unread(&mut self, error: &WriteError) -> Stop {
+        warn!(service = %Key::of(&*self.base), %error, "cannot read the Service again");
+        self.record().check |= self.missing;
+        self.failed("failed to read the Service", error);
+        Stop::With(Requeue::Retry)
     }
 
     /// Reports a failure of the API server.

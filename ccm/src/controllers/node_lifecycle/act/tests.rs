@@ -44,7 +44,7 @@ fn events(lifecycle: &Lifecycle) -> Vec<String> {
     lifecycle.context().writes.events.recorded()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn b_l2_a_node_is_deleted_with_an_event() {
     let (api, lifecycle, seen) = bench();
     assert_eq!(lifecycle.delete_one(&seen, || true).await, Fate::Deleted);
@@ -58,7 +58,7 @@ async fn b_l2_a_node_is_deleted_with_an_event() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn l6_what_changed_since_is_seen_and_the_node_stays() {
     type Edit = fn(&FakeApi);
     let edits: [Edit; 5] = [
@@ -103,7 +103,7 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn l5_a_deletion_that_the_fence_cut_off_may_have_happened() {
     let (api, lifecycle, seen) = bench();
     api.faults.writes(1, 1, Fault::Lost);
@@ -117,7 +117,7 @@ async fn l5_a_deletion_that_the_fence_cut_off_may_have_happened() {
     assert_eq!(fate, Fate::Unknown);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn b_l3_the_shutdown_taint_comes_and_goes() {
     let (server, lifecycle, seen) = bench();
     let context = lifecycle.context();

@@ -408,6 +408,24 @@ async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s9_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
+    let world = made(1).await;
+    world.server.fail_reads(3);
+    world.server.lose_service("web");
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.cloud.called("Delete"), 0);
+    world.server.list_again();
+    world.rest().await;
+    assert!(world.cloud.state().balancers.contains_key("uid-1"));
+    world.server.remove("web");
+    world
+        .until("the load balancer is gone", |w| {
+            w.cloud.state().balancers.is_empty()
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgotten() {
     let mut world = World::new(1).await;
     // The load balancer is created, but the answer never arrives.
