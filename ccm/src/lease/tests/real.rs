@@ -10,7 +10,7 @@ use super::*;
 use crate::kube_client;
 
 const NAME: &str = "cloud-controller-manager";
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(1);
 
 struct Real {
     elector: Elector,
@@ -48,7 +48,7 @@ impl Real {
     async fn lead(&self) -> Term {
         let standing = watch::Sender::new(true);
         let lead = self.elector.acquire(standing.subscribe(), &self.stop);
-        let term = timeout(Duration::from_mins(1), lead).await;
+        let term = timeout(Duration::from_mins(2), lead).await;
         term.expect("should lead by now").unwrap()
     }
 }
@@ -85,10 +85,10 @@ async fn holder(leases: &Api<Lease>) -> String {
 async fn b_m3_real_release_edit_and_deletion() {
     let plane = plane().await;
     let leases = leases(&plane);
-    // `b` reads the Lease again only after 30 s, unless its watch shows the release.
+    // `b` reads the Lease again only after two minutes, unless its watch shows the release.
     let (a, b) = (
-        Real::new(&plane, "a", times(60, 40, 2)).await,
-        Real::new(&plane, "b", times(60, 40, 30)).await,
+        Real::new(&plane, "a", times(300, 200, 2)).await,
+        Real::new(&plane, "b", times(300, 200, 120)).await,
     );
     let mut term = a.lead().await;
     assert_eq!(holder(&leases).await, "a");
@@ -126,7 +126,7 @@ async fn b_m3_real_release_edit_and_deletion() {
     };
     let ((term, taken), released) = tokio::join!(standby, leading);
     let took = taken.duration_since(released);
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_mins(1), "{took:?}");
     assert_eq!(holder(&leases).await, "b");
     let managers = leases
         .get(NAME)
@@ -162,7 +162,7 @@ async fn m12_real_server_stopped_closes_the_fence_in_time() {
 async fn b_m3_real_contention_with_a_go_ccm() {
     let plane = plane().await;
     let leases = leases(&plane);
-    let rust = Real::new(&plane, "rust", times(15, 10, 1)).await;
+    let rust = Real::new(&plane, "rust", times(30, 20, 1)).await;
     let mut term = rust.lead().await;
     let mut command = plane.command("go-ccm");
     command
@@ -171,8 +171,8 @@ async fn b_m3_real_contention_with_a_go_ccm() {
         .args([
             "--cloud-provider=bench",
             "--leader-elect=true",
-            "--leader-elect-lease-duration=10s",
-            "--leader-elect-renew-deadline=8s",
+            "--leader-elect-lease-duration=20s",
+            "--leader-elect-renew-deadline=16s",
             "--leader-elect-retry-period=1s",
             "--authentication-skip-lookup=true",
             "--controllers=cloud-node-controller",
@@ -186,7 +186,7 @@ async fn b_m3_real_contention_with_a_go_ccm() {
             eventually("Go stands for election", SOON, async || {
                 go.log().contains("leaderelection.go").then_some(())
             }).await;
-            timeout(Duration::from_secs(18), rust.fence.wait_closed()).await
+            timeout(Duration::from_secs(32), rust.fence.wait_closed()).await
         } => held,
     };
     assert!(held.is_err());
@@ -208,11 +208,11 @@ async fn b_m3_real_contention_with_a_go_ccm() {
     // While Go renews, this process waits: for longer than the duration of Go's Lease. A killed Go
     // CCM releases nothing, so this process waits for that duration again, by its own clock.
     let mut standing = tokio::spawn(async move { (rust.lead().await, Wall::now()) });
-    let early = timeout(Duration::from_secs(12), &mut standing).await;
+    let early = timeout(Duration::from_secs(22), &mut standing).await;
     assert!(early.is_err(), "both lead");
     go.kill();
     let killed = Wall::now();
-    let (term, taken) = timeout(SOON, standing).await.unwrap().unwrap();
+    let (term, taken) = timeout(2 * SOON, standing).await.unwrap().unwrap();
     let took = taken.duration_since(killed);
     assert!(took > Duration::from_secs(4), "{took:?}");
     let spec = leases.get(NAME).await.unwrap().spec.unwrap();

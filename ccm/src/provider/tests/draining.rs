@@ -18,8 +18,11 @@ use super::super::testing::{Running, maintained};
 use super::super::{BalancerAnswer, CallError, CallErrorCode, Session};
 use crate::core::Fence;
 
-/// The longest wait of a test, and the longest drain of most processes.
-const SOON: Duration = Duration::from_secs(15);
+/// The longest wait of a test.
+const SOON: Duration = Duration::from_mins(1);
+
+/// The longest drain of most processes. A drain ends with its calls.
+const DRAIN: Duration = Duration::from_mins(5);
 
 /// A cloud whose Ensure lasts until the test lets it go on.
 #[derive(Clone)]
@@ -144,7 +147,7 @@ impl Bench {
     }
 
     fn process(&self, name: &'static str) -> Process {
-        Process::start(&self.socket, name, SOON)
+        Process::start(&self.socket, name, DRAIN)
     }
 
     async fn session(&self) -> Arc<Session> {

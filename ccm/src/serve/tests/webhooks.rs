@@ -51,18 +51,14 @@ async fn b_v1_a_hundred_volumes_that_are_created_at_once_are_reviewed() {
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_webhooks(listener, site, CancellationToken::new()));
-    let mut connections = Vec::new();
-    for _ in 0..AT_ONCE {
-        connections.push(caller.tls().await.unwrap());
-    }
     let body = " ".repeat(4_000);
     let head = "POST /slow?timeout=30s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json";
     let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut reviews = JoinSet::new();
-    for mut connection in connections {
-        let request = request.clone();
+    for _ in 0..AT_ONCE {
+        let mut connection = caller.tls().await.unwrap();
+        connection.write_all(request.as_bytes()).await.unwrap();
         reviews.spawn(async move {
-            connection.write_all(request.as_bytes()).await?;
             let mut answer = String::new();
             connection.read_to_string(&mut answer).await?;
             Ok::<_, std::io::Error>(answer)
