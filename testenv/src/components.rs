@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The limit for a component's start.
-const START_DEADLINE: Duration = Duration::from_mins(1);
+const START_DEADLINE: Duration = Duration::from_mins(3);
 
 /// How many ports a start tries, if another process takes the chosen port first.
 const PORT_ATTEMPTS: usize = 5;

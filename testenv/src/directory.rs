@@ -22,12 +22,13 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn new() -> Result<Self, Error> {
-        let parent = env::temp_dir();
-        sweep(&parent);
+        Self::below(&env::temp_dir())
+    }
+
+    fn below(parent: &Path) -> Result<Self, Error> {
+        sweep(parent);
         let make = || -> io::Result<Self> {
-            let mut directory = tempfile::Builder::new()
-                .prefix(PREFIX)
-                .tempdir_in(&parent)?;
+            let mut directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
             if kept() {
                 directory.disable_cleanup(true);
             }
@@ -78,16 +79,18 @@ mod tests {
 
     #[test]
     fn what_a_dead_owner_left_is_swept_and_what_a_living_one_has_is_not() {
-        let alive = Directory::new().unwrap();
-        let left = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .tempdir()
-            .unwrap()
-            .keep();
+        // Other processes sweep the usual folder.
+        let parent = tempfile::tempdir().unwrap();
+        let alive = Directory::below(parent.path()).unwrap();
+        let other = || {
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(PREFIX).tempdir_in(parent.path()).unwrap()
+        };
+        let left = other().keep();
         fs::write(left.join(LOCK), "").unwrap();
-        let young = tempfile::Builder::new().prefix(PREFIX).tempdir().unwrap();
+        let young = other();
 
-        sweep(&env::temp_dir());
+        sweep(parent.path());
 
         assert!(alive.path().exists());
         assert!(!left.exists());

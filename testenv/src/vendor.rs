@@ -150,7 +150,7 @@ impl TestCloud {
         serve.arg("serve").arg("--address-file").arg(&address);
         serve.arg(format!("--listen={listen}:0"));
         let api = Process::start_apart(serve, directory.join("api.log"))?;
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_mins(1);
         let url = loop {
             if let Ok(url) = std::fs::read_to_string(&address) {
                 break url;

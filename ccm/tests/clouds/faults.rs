@@ -388,7 +388,7 @@ async fn a_load_balancer_that_was_deleted_by_hand_is_made_anew() {
             let all = world.cloud.balancers().unwrap();
             match all.as_slice() {
                 [one] if one.targets.len() == 2 => Ok(one.clone()),
-                other => Err(format!("{other:?} {}", world.describe("service", "web"))),
+                other => Err(format!("{other:?} {:?}", world.events("web").await)),
             }
         })
         .await;

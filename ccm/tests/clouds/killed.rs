@@ -80,7 +80,7 @@ impl World {
             match left.as_u64() {
                 Some(0) => Ok(true),
                 _ if done(self).await => Ok(false),
-                _ => Err(self.describe("service", name)),
+                _ => Err(format!("{:?}", self.events(name).await)),
             }
         })
         .await;
@@ -88,9 +88,11 @@ impl World {
             self.cloud.kill_provider();
             self.cloud.start_provider(&[]).unwrap();
             eventually("it is done", SOON, async || {
-                let is = done(self).await;
-                is.then_some(())
-                    .ok_or_else(|| self.describe("service", name))
+                if done(self).await {
+                    Ok(())
+                } else {
+                    Err(format!("{:?}", self.events(name).await))
+                }
             })
             .await;
         }

@@ -119,9 +119,10 @@ impl World {
                 let shows = |shown: &String| it.addresses.contains(shown);
                 !it.targets.is_empty() && shown.as_ref().is_some_and(shows)
             });
-            found
-                .cloned()
-                .ok_or_else(|| format!("{shown:?} {all:?} {}", self.describe("service", name)))
+            match found {
+                Some(found) => Ok(found.clone()),
+                None => Err(format!("{shown:?} {all:?} {:?}", self.events(name).await)),
+            }
         })
         .await
     }

@@ -1,13 +1,16 @@
 //! Hand-overs of the Lease in both directions: on each side the other controller takes over, and
 //! then the first one again.
 
+use k8s_openapi::api::core::v1::Event;
+use kube::api::ListParams;
 use serde_json::json;
+use testenv::eventually;
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
 
 use crate::nodes::instance;
 use crate::scenario::{Scenario, fact};
 use crate::services::{ENSURED, ENSURING, UPDATED};
-use crate::side::{Side, Who};
+use crate::side::{SOON, Side, Who};
 
 const ENSURE: &str = "EnsureLoadBalancer";
 
@@ -27,9 +30,20 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
             let subject = format!("{name}/web");
             side.namespace(name).await;
             joins(&side, &format!("{name}--old")).await;
+            // The Go CCM's Node informer may be behind its Service informer.
+            side.renewals(2).await;
             side.create_service(LoadBalancerBuilder::new(name, "web"))
                 .await;
             side.balanced(name).await;
+            // The Go CCM writes events beside its work, and loses them when it ends.
+            let events = side.namespaced::<Event>(name);
+            eventually("the Service's event", SOON, async || {
+                let seen = events.list(&ListParams::default()).await.unwrap();
+                let mut reasons = seen.into_iter().filter_map(|event| event.reason);
+                reasons.find(|reason| reason == "EnsuredLoadBalancer")
+            })
+            .await;
+            side.event(&format!("{name}--old"), "Synced").await;
 
             let next = to(&side);
             let before = side.holder().await.unwrap();

@@ -80,15 +80,27 @@ impl Leaders {
         (gaps.max().unwrap_or_default(), holders.len())
     }
 
-    /// The terms of all processes by their own logs, in order.
-    pub fn terms(&self) -> Vec<Term> {
-        let mut terms = Vec::new();
-        for file in self.logs.lock().unwrap().values_mut() {
+    /// Whether a process let its Lease expire, because it does not know how a call ended. A
+    /// provider that stops before its ccm may cause that.
+    pub fn let_expire(&self) -> bool {
+        let mut texts = self.texts().into_iter();
+        texts.any(|text| text.contains("letting the Lease expire"))
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let read = |file: &mut File| {
             let mut text = String::new();
             file.rewind().unwrap();
             file.read_to_string(&mut text).unwrap();
-            terms.extend(terms_in(&text));
-        }
+            text
+        };
+        self.logs.lock().unwrap().values_mut().map(read).collect()
+    }
+
+    /// The terms of all processes by their own logs, in order.
+    pub fn terms(&self) -> Vec<Term> {
+        let texts = self.texts();
+        let mut terms: Vec<Term> = texts.iter().flat_map(|text| terms_in(text)).collect();
         terms.sort_by_key(|term| term.from);
         terms
     }

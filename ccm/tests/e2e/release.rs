@@ -46,7 +46,7 @@ pub fn daemon_set(api_server: &str, port: u16) -> Value {
             "args": [format!("--state={STATE}"), format!("--cloud={SECRET}/{SETTINGS}")],
             "secret": { "name": CREDENTIALS, "env": true },
             // The probe fails soon, but not if the machine is slow for a moment.
-            "probe": { "command": ["/provider-mock", "probe", "--timeout=2s"], "periodSeconds": 1, "timeoutSeconds": 10, "failureThreshold": 3 },
+            "probe": { "command": ["/provider-mock", "probe", "--timeout=2s"], "periodSeconds": 1, "timeoutSeconds": 10, "failureThreshold": 6 },
             "volumes": volumes(),
             "volumeMounts": mounts(),
         },

@@ -27,7 +27,7 @@ const MEASURES: &str = "measures";
 /// handshake, and silent after the handshake.
 const OF_EACH: u8 = 200;
 /// Strangers end by themselves after this time.
-const LIFE: Duration = Duration::from_mins(5);
+const LIFE: Duration = Duration::from_mins(15);
 const MIB: u64 = 1 << 20;
 
 /// `at_the_port_of` runs this test on the Node. Without its variable the test does nothing.
@@ -79,7 +79,7 @@ pub async fn at_the_https_port(world: &mut World) {
     world.said(&pod, "ccm", full).await;
     world.report.lap("600 strangers to a full HTTPS port");
     let mut measures = at_the_port_of(&ccm, MEASURES, &directory);
-    let ended = measures.wait(PATIENCE).await.unwrap();
+    let ended = measures.wait(LIFE).await.unwrap();
     assert!(ended.success(), "{}", measures.log());
     world
         .report

@@ -7,7 +7,7 @@ use provider_mock::Fixture;
 use serde_json::json;
 use testenv::eventually;
 
-use crate::world::{FAST_LEASE, SOON, World, balancer, said};
+use crate::world::{SOON, World, balancer, said};
 
 const MIGRATION: &str = "cloud-provider-extraction-migration";
 
@@ -65,9 +65,7 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
                 controllerLeaders:\n- {name: service, component: '*'}\n- {name: cloud-node-lifecycle, component: kube-controller-manager}\n";
     std::fs::write(&file, text).unwrap();
     let config = format!("--leader-migration-config={}", file.display());
-    let mut flags = FAST_LEASE.to_vec();
-    flags.extend(["--enable-leader-migration", config.as_str()]);
-    let mut ccm = world.ccm(&flags);
+    let mut ccm = world.ccm(&["--enable-leader-migration", &config]);
 
     // The main Lease alone: Nodes are initialised, Services wait.
     let identity = world.led_by(&ccm).await;
@@ -120,9 +118,7 @@ async fn b_m6_the_loss_of_the_migration_lease_lets_calls_under_the_main_one_end(
                 controllerLeaders:\n- {name: cloud-node-lifecycle, component: '*'}\n";
     std::fs::write(&file, text).unwrap();
     let config = format!("--leader-migration-config={}", file.display());
-    let mut flags = FAST_LEASE.to_vec();
-    flags.extend(["--enable-leader-migration", config.as_str()]);
-    let mut ccm = world.ccm(&flags);
+    let mut ccm = world.ccm(&["--enable-leader-migration", &config]);
     let identity = world.led_by(&ccm).await;
     hold_both(&world, &identity).await;
     let latency = Duration::from_secs(3);
@@ -148,8 +144,7 @@ async fn b_m6_the_loss_of_the_migration_lease_lets_calls_under_the_main_one_end(
 async fn b_m6_both_leases_are_released_on_sigterm_and_the_loss_of_the_main_one_ends_the_process() {
     let mut world = World::new(Fixture::default()).await;
     world.apply("kustomize/components/leader-migration/rbac.yaml");
-    let mut flags = FAST_LEASE.to_vec();
-    flags.push("--enable-leader-migration");
+    let flags = ["--enable-leader-migration"];
     let mut first = world.ccm(&flags);
     let identity = world.led_by(&first).await;
     hold_both(&world, &identity).await;

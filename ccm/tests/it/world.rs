@@ -20,13 +20,6 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// The binary under test.
 pub const CCM: &str = env!("CARGO_BIN_EXE_ccm");
 
-/// A quick leader election.
-pub const FAST_LEASE: [&str; 3] = [
-    "--leader-elect-lease-duration=4s",
-    "--leader-elect-renew-deadline=3s",
-    "--leader-elect-retry-period=500ms",
-];
-
 /// The annotation of the Lease that names the cloud scope of provider `mock`.
 pub const SCOPE: &str = "grpc-ccm.io/cloud-scope-mock";
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::link::Link;
 
 /// How often a contender is asked whether it leads.
-const PERIOD: Duration = Duration::from_millis(200);
+const PERIOD: Duration = Duration::from_millis(500);
 
 /// The implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,10 +16,10 @@ use crate::contender::{Contender, Kind, View};
 /// since its last successful renewal began.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a resumed ccm may still say that it leads.
-const LOOKS: Duration = Duration::from_secs(1);
+const LOOKS: Duration = Duration::from_secs(5);
 /// How long a resumed CCM of upstream may still say that it leads, and may write. It continues for
 /// its whole renew deadline, even if it has seen another leader.
-const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
+const LOOKS_UPSTREAM: Duration = Duration::from_secs(20);
 
 /// How late the test may observe what a contender did, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_millis(250);

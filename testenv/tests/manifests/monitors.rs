@@ -40,7 +40,7 @@ async fn the_prometheus_operators_definitions_accept_both_monitors() {
         let name = format!("crd/{kind}.monitoring.coreos.com");
         for arguments in [
             vec!["create", "-f", file.to_str().unwrap()],
-            vec!["wait", "--for=condition=Established", &name],
+            vec!["wait", "--for=condition=Established", "--timeout=1m", &name],
         ] {
             let output = plane.kubectl().args(&arguments).output().unwrap();
             assert!(output.status.success(), "{arguments:?}: {output:?}");

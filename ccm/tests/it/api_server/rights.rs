@@ -5,7 +5,6 @@ mod alone;
 mod missing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use kube::api::{Patch, PatchParams, PostParams};
 use provider_mock::Fixture;
@@ -263,10 +262,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
     }
     world.event("wrong", "Warning SyncLoadBalancerFailed").await;
     ccm.terminate();
-    assert_eq!(
-        ccm.wait(Duration::from_secs(10)).await.unwrap().code(),
-        Some(0)
-    );
+    assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(0));
 
     let log = world.audit_log();
     let asked = asked(&log);

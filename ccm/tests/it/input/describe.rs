@@ -15,13 +15,12 @@ use crate::world::{World, balancer};
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// The lines under `Events:`.
-fn describe(world: &World, kind: &str, name: &str) -> Result<String, String> {
-    let output = world
-        .plane
-        .kubectl()
-        .args(["describe", kind, name])
-        .output()
-        .map_err(|error| error.to_string())?;
+async fn describe(world: &World, kind: &str, name: &str) -> Result<String, String> {
+    let mut kubectl = world.plane.kubectl();
+    kubectl.args(["describe", kind, name]);
+    // The mock, whose Probes have a limit of 5 s, runs in this thread.
+    let output = tokio::task::spawn_blocking(move || kubectl.output());
+    let output = output.await.unwrap().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, events) = text.split_once("Events:").ok_or(text.clone())?;
     Ok(events.to_owned())
@@ -35,7 +34,7 @@ async fn tells(world: &World, began: Instant, kind: &str, name: &str, words: &[&
         &format!("{kind} {name} tells {words:?}"),
         left,
         async || {
-            let events = describe(world, kind, name)?;
+            let events = describe(world, kind, name).await?;
             let told = events
                 .lines()
                 .any(|line| words.iter().all(|word| line.contains(word)));
@@ -194,7 +193,7 @@ async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_
         ("node", "quota", "NodeNotInitialized"),
         ("service", "no-subnet", "SyncLoadBalancerFailed"),
     ] {
-        let events = describe(&world, kind, name).unwrap();
+        let events = describe(&world, kind, name).await.unwrap();
         let lines = events.lines().filter(|line| line.contains(reason));
         assert_eq!(lines.count(), 1, "{events}");
     }

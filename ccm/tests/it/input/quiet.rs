@@ -15,6 +15,9 @@ async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
     let ccm = world.ccm(&[
         "--node-monitor-period=1s",
         "--node-status-update-frequency=1s",
+        // A slow renewal is logged after a third of the renew deadline.
+        "--leader-elect-lease-duration=90s",
+        "--leader-elect-renew-deadline=60s",
         &proxy.flag(),
     ]);
     world.led_by(&ccm).await;

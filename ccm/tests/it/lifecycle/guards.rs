@@ -193,7 +193,7 @@ async fn l6_the_node_is_looked_at_again_just_before() {
     let cloud = world.cloud().clone();
     // There is time between the decision and the delete: the list that can prevent the delete is
     // slow.
-    let slow = Fault::delay("ListInstances", Duration::from_secs(4));
+    let slow = Fault::delay("ListInstances", Duration::from_secs(8));
     let slow = cloud.set_fault(slow).unwrap();
     for name in ["better", "anew"] {
         world.register(known(name).ready("False")).await;

@@ -92,8 +92,9 @@ async fn a_socket_that_is_not_there_is_waited_for_and_told_every_ten_seconds() {
     world.led_by(&ccm).await;
     let took = back.elapsed();
     println!("a ccm whose provider came led after {took:?}");
-    // The ccm tries to connect more often than it reports that the socket is missing.
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    // The ccm tries to connect more often than it reports that the socket is missing: the next
+    // report comes 20 s after the second.
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
 /// The time at the beginning of a line of the log.

@@ -110,7 +110,7 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
     // A Service is deleted while its first Ensure runs: the ccm deletes its load balancer all the
     // same.
     world.fault(
-        Fault::delay(ENSURE, Duration::from_secs(5))
+        Fault::delay(ENSURE, Duration::from_secs(15))
             .subject(subject("hasty"))
             .times(1),
     );

@@ -1,7 +1,6 @@
 //! The controller: off, on, and under the next leader.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use provider_sdk::FailureCode;
@@ -54,7 +53,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     world.join("node-1").await;
     world.initialised("node-1").await;
     ccm.terminate();
-    ccm.wait(Duration::from_secs(10)).await.unwrap();
+    ccm.wait(SOON).await.unwrap();
     assert_eq!(world.cloud().call_count(GET), 0);
     let volumes = |world: &World| -> BTreeSet<String> {
         let log = world.audit_log();
@@ -87,7 +86,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
 
     // The next leader does not ask about labelled volumes, and asks about the new one once.
     ccm.terminate();
-    ccm.wait(Duration::from_secs(10)).await.unwrap();
+    ccm.wait(SOON).await.unwrap();
     let before = world.cloud().call_count(GET);
     let _next = world.ccm(&[ON]);
     world.create_volume(&volume("late", "d-3", &[])).await;
@@ -158,7 +157,7 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
         assert!(again.await);
     }
     ccm.terminate();
-    ccm.wait(Duration::from_secs(10)).await.unwrap();
+    ccm.wait(SOON).await.unwrap();
 
     let writers = crate::accounts::writers(&world);
     let by = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());

@@ -9,6 +9,9 @@ use testenv::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, set_read
 
 use crate::stage::{Held, Stage, text, until};
 
+/// How long a step may take, on a slow machine.
+const SOON: Duration = Duration::from_mins(2);
+
 const NODE_COLUMNS: &str = "custom-columns=NAME:.metadata.name,PROVIDER-ID:.spec.providerID,\
 TYPE:.metadata.labels.node\\.kubernetes\\.io/instance-type,ZONE:.metadata.labels.topology\\.kubernetes\\.io/zone,\
 ADDRESSES:.status.addresses[*].address,TAINTS:.spec.taints[*].key";
@@ -26,11 +29,9 @@ pub(crate) async fn play(stage: &mut Stage) -> Held {
 async fn nodes_join(stage: &mut Stage) -> Held {
     stage.start_provider()?;
     stage.start_ccm()?;
-    until(
-        "the cloud reports its calls",
-        Duration::from_secs(10),
-        async || stage.cloud.calls(),
-    )
+    until("the cloud reports its calls", SOON, async || {
+        stage.cloud.calls()
+    })
     .await?;
     let done = format!(
         "ccm and the provider of {} are two processes with a Unix socket between them.
@@ -42,7 +43,7 @@ async fn nodes_join(stage: &mut Stage) -> Held {
         join(stage, name).await?;
     }
     for name in ["node-1", "node-2", "node-3"] {
-        initialised(stage, name, Duration::from_secs(20)).await?;
+        initialised(stage, name, SOON).await?;
     }
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
     stage.held("The Nodes have provider ID, addresses, type and zone, and the taint is gone")
@@ -59,14 +60,10 @@ async fn service_gets_address(stage: &mut Stage) -> Held {
         .create(&PostParams::default(), &web)
         .await
         .map_err(text)?;
-    until(
-        "the Service has an address",
-        Duration::from_mins(1),
-        async || {
-            let web = services.get("web").await.map_err(text)?;
-            address(&web).map(|_| ()).ok_or(format!("{:?}", web.status))
-        },
-    )
+    until("the Service has an address", SOON, async || {
+        let web = services.get("web").await.map_err(text)?;
+        address(&web).map(|_| ()).ok_or(format!("{:?}", web.status))
+    })
     .await?;
     stage.show(&["get", "service", "web"])?;
     stage.show(&[
@@ -100,14 +97,12 @@ async fn instance_vanishes(stage: &mut Stage) -> Held {
         .await
         .map_err(text)?;
     let nodes: Api<Node> = Api::all(stage.client.clone());
-    until(
-        "the Node node-2 is gone",
-        Duration::from_secs(40),
-        async || match nodes.get_opt("node-2").await.map_err(text)? {
+    until("the Node node-2 is gone", SOON, async || {
+        match nodes.get_opt("node-2").await.map_err(text)? {
             None => Ok(()),
             Some(_) => Err("node-2 is still there".to_owned()),
-        },
-    )
+        }
+    })
     .await?;
     targets(stage, &["node-1", "node-3", "node-4"]).await?;
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
@@ -126,7 +121,7 @@ async fn provider_dies(stage: &mut Stage) -> Held {
     stage.cloud.kill_provider();
     until(
         "the ccm reports that the provider is gone",
-        Duration::from_secs(20),
+        SOON,
         async || {
             let log = stage.ccm_log();
             let new = log.get(said..).unwrap_or_default();
@@ -145,7 +140,7 @@ async fn provider_dies(stage: &mut Stage) -> Held {
         );
     }
     stage.start_provider()?;
-    initialised(stage, "node-5", Duration::from_secs(20)).await?;
+    initialised(stage, "node-5", SOON).await?;
     targets(stage, &["node-1", "node-3", "node-4", "node-5"]).await?;
     let identity = |balancers: &[Balancer]| -> Vec<Balancer> {
         let of = |it: &Balancer| Balancer {
@@ -204,26 +199,20 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
     let holder = holder(stage).await?;
     stage.kill_ccm();
     stage.start_ccm()?;
-    until(
-        "the new ccm leads",
-        Duration::from_secs(40),
-        async || match self::holder(stage).await {
+    until("the new ccm leads", SOON, async || {
+        match self::holder(stage).await {
             Ok(now) if now != holder && !now.is_empty() => Ok(()),
             other => Err(format!("the Lease is held by {other:?}")),
-        },
-    )
+        }
+    })
     .await?;
-    until(
-        "the new ccm has checked the Service",
-        Duration::from_secs(20),
-        async || {
-            if stage.cloud.looks()? > looks {
-                Ok(())
-            } else {
-                Err("no call has read a load balancer yet".to_owned())
-            }
-        },
-    )
+    until("the new ccm has checked the Service", SOON, async || {
+        if stage.cloud.looks()? > looks {
+            Ok(())
+        } else {
+            Err("no call has read a load balancer yet".to_owned())
+        }
+    })
     .await?;
     let untouched = stage.cloud.balancers()?;
     same(
@@ -301,22 +290,18 @@ async fn is_initialised(stage: &Stage, name: &str) -> Held {
 
 /// Waits until the one load balancer has exactly these targets.
 async fn targets(stage: &Stage, names: &[&str]) -> Held {
-    until(
-        &format!("the targets are {names:?}"),
-        Duration::from_secs(20),
-        async || {
-            let balancers = stage.cloud.balancers()?;
-            let [balancer] = balancers.as_slice() else {
-                return Err(format!("there should be one load balancer: {balancers:?}"));
-            };
-            let found = &balancer.targets;
-            if found == names {
-                Ok(())
-            } else {
-                Err(format!("targets are {found:?}"))
-            }
-        },
-    )
+    until(&format!("the targets are {names:?}"), SOON, async || {
+        let balancers = stage.cloud.balancers()?;
+        let [balancer] = balancers.as_slice() else {
+            return Err(format!("there should be one load balancer: {balancers:?}"));
+        };
+        let found = &balancer.targets;
+        if found == names {
+            Ok(())
+        } else {
+            Err(format!("targets are {found:?}"))
+        }
+    })
     .await
 }
 
