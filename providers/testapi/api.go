@@ -78,6 +78,8 @@ type Plan struct {
 	Break bool `json:"break,omitempty"`
 	// DelayMS is how long the call waits first. Without Status, Lose and Break it is then carried out as usual.
 	DelayMS int `json:"delay_ms,omitempty"`
+	// Before runs when the call has waited, before it is carried out or answered.
+	Before func() `json:"-"`
 
 	expression *regexp.Regexp
 }
@@ -143,6 +145,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		wait = 0
 	case <-time.After(wait):
+	}
+	if plan != nil && plan.Before != nil {
+		plan.Before()
 	}
 	answer := httptest.NewRecorder()
 	if plan == nil || plan.Lose {

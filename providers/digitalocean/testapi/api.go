@@ -35,7 +35,8 @@ const (
 type Settings struct {
 	// A load balancer is "new" for ProvisionMS, still exists for DeleteMS after its deletion, and
 	// refuses other writes for BusyMS after a change. A droplet is "new" for BootMS, and a list lacks
-	// a new droplet or load balancer for ListLagMS.
+	// a new droplet or load balancer for ListLagMS. The present settings count, also for what began
+	// under others, so a test can end a state without a wait.
 	ProvisionMS int `json:"provision_ms"`
 	DeleteMS    int `json:"delete_ms"`
 	BusyMS      int `json:"busy_ms"`

@@ -140,7 +140,7 @@ func TestThingsTakeTime(t *testing.T) {
 	if _, _, answer := ask("GET", "/v2/load_balancers", nil); len(answer["load_balancers"].([]any)) != 0 {
 		t.Errorf("the list is not late: %v", answer)
 	}
-	cloud.Set(Settings{DeleteMS: 3_000})
+	cloud.Set(Settings{DeleteMS: 3_600_000})
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
@@ -164,5 +164,6 @@ func TestThingsTakeTime(t *testing.T) {
 	if status, _, _ := ask("GET", path, nil); status != 200 {
 		t.Errorf("%d: it is gone at once", status)
 	}
+	cloud.Set(Settings{})
 	until("it is gone", func() bool { status, _, _ := ask("GET", path, nil); return status == 404 })
 }

@@ -40,7 +40,7 @@ type LoadBalancer struct {
 	Type                string         `json:"type"`
 	TLSCipherPolicy     string         `json:"tls_cipher_policy"`
 
-	made, busy, gone time.Time
+	made, changed, deleted time.Time
 }
 
 // Rule is a forwarding rule.
@@ -102,7 +102,9 @@ func (c *Cloud) advance() {
 			droplet.Status = "active"
 		}
 	}
-	c.balancers = slices.DeleteFunc(c.balancers, func(lb *LoadBalancer) bool { return !lb.gone.IsZero() && !now.Before(lb.gone) })
+	c.balancers = slices.DeleteFunc(c.balancers, func(lb *LoadBalancer) bool {
+		return !lb.deleted.IsZero() && now.Sub(lb.deleted) >= ms(c.settings.DeleteMS)
+	})
 	for _, lb := range c.balancers {
 		if lb.Status == "new" && now.Sub(lb.made) >= ms(c.settings.ProvisionMS) {
 			c.finish(lb)
@@ -187,10 +189,10 @@ func (c *Cloud) createBalancer(r *http.Request) (int, any, error) {
 // writable returns a load balancer, or an error if it takes no write now.
 func (c *Cloud) writable(r *http.Request) (*LoadBalancer, error) {
 	lb := c.balancerOf(r.PathValue("id"))
-	if lb == nil || !lb.gone.IsZero() {
+	if lb == nil || !lb.deleted.IsZero() {
 		return nil, errNotFound
 	}
-	if lb.Status == "new" || time.Now().Before(lb.busy) {
+	if lb.Status == "new" || time.Since(lb.changed) < ms(c.settings.BusyMS) {
 		return nil, &apiError{status: http.StatusForbidden, ID: "forbidden", Message: "Load Balancer can't be updated while it processes previous actions"}
 	}
 	return lb, nil
@@ -217,7 +219,7 @@ func (c *Cloud) updateBalancer(r *http.Request) (int, any, error) {
 		return 0, nil, invalid("vpc_uuid cannot be changed")
 	}
 	c.set(lb, &body)
-	lb.busy = time.Now().Add(ms(c.settings.BusyMS))
+	lb.changed = time.Now()
 	c.advance()
 	return http.StatusOK, map[string]any{"load_balancer": lb}, nil
 }
@@ -227,11 +229,11 @@ func (c *Cloud) deleteBalancer(r *http.Request) (int, any, error) {
 	if lb == nil {
 		return 0, nil, errNotFound
 	}
-	if time.Now().Before(lb.busy) {
+	if time.Since(lb.changed) < ms(c.settings.BusyMS) {
 		return 0, nil, &apiError{status: http.StatusForbidden, ID: "forbidden", Message: "Load Balancer can't be updated while it processes previous actions"}
 	}
-	if lb.gone.IsZero() {
-		lb.gone = time.Now().Add(ms(c.settings.DeleteMS))
+	if lb.deleted.IsZero() {
+		lb.deleted = time.Now()
 	}
 	c.advance()
 	return http.StatusNoContent, nil, nil
@@ -281,7 +283,7 @@ func (c *Cloud) setDroplets(r *http.Request, set func(*LoadBalancer, int) error)
 			return 0, nil, err
 		}
 	}
-	lb.DropletIDs, lb.busy = changed.DropletIDs, time.Now().Add(ms(c.settings.BusyMS))
+	lb.DropletIDs, lb.changed = changed.DropletIDs, time.Now()
 	return http.StatusNoContent, nil, nil
 }
 
@@ -289,7 +291,7 @@ func (c *Cloud) setDroplets(r *http.Request, set func(*LoadBalancer, int) error)
 func (c *Cloud) set(lb *LoadBalancer, body *asked) {
 	kept := *lb
 	*lb = body.LoadBalancer
-	lb.ID, lb.Status, lb.Created, lb.IP, lb.IPv6, lb.made, lb.busy, lb.gone = kept.ID, kept.Status, kept.Created, kept.IP, kept.IPv6, kept.made, kept.busy, kept.gone
+	lb.ID, lb.Status, lb.Created, lb.IP, lb.IPv6, lb.made, lb.changed, lb.deleted = kept.ID, kept.Status, kept.Created, kept.IP, kept.IPv6, kept.made, kept.changed, kept.deleted
 	lb.Region, lb.DropletIDs = regionOf(body.Region), slices.Clone(body.DropletIDs)
 	if lb.DropletIDs == nil {
 		lb.DropletIDs = []int{}

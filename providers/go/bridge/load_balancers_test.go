@@ -241,6 +241,7 @@ func TestTheRemarksOfACancelledCallWaitForTheNextOne(t *testing.T) {
 }
 
 func TestBesideAMethodThatIgnoresItsContextNothingElseChangesTheSameLoadBalancer(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	var running, most, begun atomic.Int64
 	enter := func() func() {
@@ -266,13 +267,12 @@ func TestBesideAMethodThatIgnoresItsContextNothingElseChangesTheSameLoadBalancer
 		},
 	}
 	bridge := initialised(t, cloud, Options{ConcurrentServices: 4})
-	const within = 5 * time.Second
 	began := time.Now()
-	answer := bridge.ensure(within, service("hangs"))
-	if took := time.Since(began); took >= within || answer.GetFailed().GetReason() != "ContextIgnored" {
+	answer := bridge.ensure(shortDeadline, service("hangs"))
+	if took := time.Since(began); took >= shortDeadline || answer.GetFailed().GetReason() != "ContextIgnored" {
 		t.Errorf("after %s: %v", took, answer)
 	}
-	code(t, bridge.ensure(within, service("hangs")).GetFailed(), contract.FailureCode_FAILURE_CODE_BUSY)
+	code(t, bridge.ensure(shortDeadline, service("hangs")).GetFailed(), contract.FailureCode_FAILURE_CODE_BUSY)
 	remove := func() *contract.DeleteLoadBalancerResponse {
 		gone, err := bridge.balancers.DeleteLoadBalancer(bridge.context(patience), &contract.DeleteLoadBalancerRequest{Cluster: cluster(), Service: service("hangs")})
 		must(t, err)
@@ -301,16 +301,16 @@ func TestBesideAMethodThatIgnoresItsContextNothingElseChangesTheSameLoadBalancer
 }
 
 func TestAMethodThatMindsItsContextIsPendingInTime(t *testing.T) {
+	t.Parallel()
 	cloud := &scripted{ensure: func(ctx context.Context, _ *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("waiting for the cloud: %w", ctx.Err())
 	}}
 	bridge := initialised(t, cloud, Options{})
-	const within = 5 * time.Second
 	began := time.Now()
-	answer := bridge.ensure(within, service("slow"))
+	answer := bridge.ensure(shortDeadline, service("slow"))
 	// CORE-9 wants the answer before 80 % of the deadline. The test allows all of it, for a slow machine.
-	if took := time.Since(began); took >= within || answer.GetPending() == nil {
+	if took := time.Since(began); took >= shortDeadline || answer.GetPending() == nil {
 		t.Errorf("after %s: %v", took, answer)
 	}
 }

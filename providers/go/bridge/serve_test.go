@@ -41,7 +41,8 @@ func TestACallThatDoesNotEndIsCutAtTheEndOfTheDrain(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	bridge := initialised(t, cloud, Options{})
+	bridge := serveDraining(t, cloud, Options{}, time.Second)
+	bridge.initialise()
 	failed := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)

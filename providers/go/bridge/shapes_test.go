@@ -515,6 +515,7 @@ func TestACloudThatKeepsItsOwnCacheIsNotTakenAtItsWordBeforeItHasOne(t *testing.
 }
 
 func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
+	t.Parallel()
 	w, ids := withCareless(t, Options{GetBeforeUpdate: true}, "a")
 	ensure := func(within time.Duration, view *contract.ServiceView, targets *contract.TargetSet) *contract.EnsureLoadBalancerResponse {
 		answer, err := w.balancers.EnsureLoadBalancer(w.context(within), &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: view, Targets: targets})
@@ -552,8 +553,8 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 		t.Errorf("%v", answer)
 	}
 	// The cloud checks no context.
-	w.edit(t, func(state *store.State) { state.SlowMS = 20_000 })
-	failed = ensure(5*time.Second, whole("web"), a).GetFailed()
+	w.edit(t, func(state *store.State) { state.SlowMS = 3_600_000 })
+	failed = ensure(shortDeadline, whole("web"), a).GetFailed()
 	if failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer had not returned after") || !strings.Contains(failed.GetMessage(), "other calls that change the object are answered BUSY") {
 		t.Errorf("%v", failed)
 	}

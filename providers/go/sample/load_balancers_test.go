@@ -211,7 +211,7 @@ func TestOverlappingCallsMakeOneLoadBalancer(t *testing.T) {
 
 func TestACallThatIsCancelledOrOutOfTimeWritesNothing(t *testing.T) {
 	h := serveInitialized(t)
-	h.weather(nil, 8_000)
+	h.weather(nil, 25_000)
 	cancelled, cancel := context.WithCancel(h.ctx)
 	ended := make(chan error)
 	go func() {
@@ -221,7 +221,7 @@ func TestACallThatIsCancelledOrOutOfTimeWritesNothing(t *testing.T) {
 	h.arrived("EnsureLoadBalancer")
 	cancel()
 	h.equal(status.Code(<-ended), codes.Canceled)
-	longer, stop := context.WithTimeout(h.ctx, 6*time.Second)
+	longer, stop := context.WithTimeout(h.ctx, 20*time.Second)
 	defer stop()
 	response, err := h.balancers.EnsureLoadBalancer(longer, &contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-2")})
 	h.check(err)

@@ -13,6 +13,7 @@ import (
 
 // CORE-18: methods that hang do not add up, and the other Nodes are still looked up.
 func TestLookupsThatHangDoNotAddUp(t *testing.T) {
+	t.Parallel()
 	var hang atomic.Int32
 	release := make(chan struct{})
 	s := serveScripted(t, scriptedCloud{lookup: func(_ context.Context, node Node) (Instance, error) {
@@ -24,7 +25,7 @@ func TestLookupsThatHangDoNotAddUp(t *testing.T) {
 		return Instance{State: InstanceAbsent}, nil
 	}})
 	lookUp := func() []string {
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), shortDeadline)
 		defer stop()
 		return s.lookUp(ctx, &contract.NodeView{Name: "hangs"}, &contract.NodeView{Name: "works"})
 	}

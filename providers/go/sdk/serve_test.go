@@ -207,7 +207,7 @@ func TestACallWithoutADeadlineGetsNone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	began, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := Attempt(ctx, BudgetOf(ctx), slog.New(slog.DiscardHandler), "Method", nil, func(ctx context.Context) (int, error) {
+		_, err := Attempt(ctx, Budget{BudgetOf(ctx).Stop, time.Minute}, slog.New(slog.DiscardHandler), "Method", nil, func(ctx context.Context) (int, error) {
 			close(began)
 			<-ctx.Done()
 			return 0, ctx.Err()

@@ -108,7 +108,7 @@ func TestALockedAttachLeavesTheLoadBalancerAttached(t *testing.T) {
 		times int
 		ready bool
 		ip    string
-	}{{5, true, "10.1.9.11"}, {12, false, "10.1.9.9"}} { // The provider tries about 10 times, and then tries the former address.
+	}{{3, true, "10.1.9.11"}, {12, false, "10.1.9.9"}} { // The provider tries about 10 times, and then tries the former address.
 		t.Run(fmt.Sprint(row.times), func(t *testing.T) {
 			h := initialized(t)
 			b := h.service(uid, "private-ipv4", "10.1.9.9", "use-private-ip", "true")

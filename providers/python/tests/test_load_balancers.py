@@ -150,7 +150,7 @@ async def test_overlapping_calls_make_one_load_balancer(ours):
 
 async def test_a_call_of_the_former_owner_keeps_its_service_and_its_route(ours):
     """PROV-18: the call goes on after another Initialize, and CORE-7 holds for both owners."""
-    ours.weather(slow_ms=4_000)
+    ours.weather(slow_ms=10_000)
     route = route_pb2.Route(route_key="a", name_hint="n", destination_cidr="10.0.1.0/24", node_name="a")
     made = asyncio.ensure_future(ensure(ours))
     routed = asyncio.ensure_future(ours.routes.CreateRoutes(route_pb2.CreateRoutesRequest(cluster=US, routes=[route])))
@@ -165,7 +165,7 @@ async def test_a_call_of_the_former_owner_keeps_its_service_and_its_route(ours):
 
 
 async def test_a_call_that_is_cancelled_or_out_of_time_writes_nothing(ours):
-    ours.weather(slow_ms=8_000)
+    ours.weather(slow_ms=25_000)
     call = ours.load_balancers.EnsureLoadBalancer(pb.EnsureLoadBalancerRequest(cluster=US, service=service()))
     # Sent later on the same connection: when this is answered, the earlier call has arrived.
     await ours.info.Probe(provider_pb2.ProbeRequest(), timeout=20)
@@ -173,7 +173,7 @@ async def test_a_call_that_is_cancelled_or_out_of_time_writes_nothing(ours):
     with pytest.raises((asyncio.CancelledError, grpc.aio.AioRpcError)):
         await call
     request = pb.EnsureLoadBalancerRequest(cluster=US, service=service("uid-2"))
-    assert (await ours.load_balancers.EnsureLoadBalancer(request, timeout=6)).HasField("pending")
+    assert (await ours.load_balancers.EnsureLoadBalancer(request, timeout=20)).HasField("pending")
     # A continued write would end before this one, which takes equally long and began later.
     await ensure(ours, service=service("uid-3"))
     assert ours.writes() == 1

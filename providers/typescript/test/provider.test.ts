@@ -367,7 +367,7 @@ test('overlapping calls make one load balancer', async (t) => {
 
 test('a call of the former owner keeps its Service and its route (PROV-18, CORE-7)', async (t) => {
   const h = await served(t);
-  h.weather(null, 4_000);
+  h.weather(null, 10_000);
   const made = h.ensure();
   const routed = h.routes('CreateRoutes', [['10.0.1.0/24', 'a']]);
   await h.call('Probe', {}); // Sent later on the same connection: when this is answered, the earlier calls have arrived.
@@ -382,12 +382,12 @@ test('a call of the former owner keeps its Service and its route (PROV-18, CORE-
 
 test('a call that is cancelled or out of time writes nothing', async (t) => {
   const h = await served(t);
-  h.weather(null, 8_000);
+  h.weather(null, 25_000);
   const call = h.of('EnsureLoadBalancer').EnsureLoadBalancer({ cluster: US, service: SERVICE }, () => {});
   // When a later call of the same client is answered, the earlier call has arrived, because both use one connection.
   await promisify(h.of('EnsureLoadBalancer').GetLoadBalancer.bind(h.of('EnsureLoadBalancer')))({ cluster: null });
   call.cancel();
-  const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 6_000 });
+  const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 20_000 });
   assert.ok(late.pending, JSON.stringify(late));
   // A continued write would end before this one, which takes equally long and began later.
   await h.ensure({}, { ...SERVICE, uid: 'uid-3' });

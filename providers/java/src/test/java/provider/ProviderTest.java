@@ -421,12 +421,13 @@ final class ProviderTest {
   }
 
   @Test
+  @Timeout(120)
   void aCallThatIsCancelledOrOutOfTimeWritesNothing() throws Exception {
-    weather(null, 8_000);
+    weather(null, 25_000);
     Future<EnsureLoadBalancerResponse> call = LoadBalancerServiceGrpc.newFutureStub(channel).ensureLoadBalancer(ensure(SERVICE).build());
     info.probe(ProbeRequest.getDefaultInstance()); // Sent later on the same connection, so the earlier call has arrived.
     call.cancel(true);
-    assertTrue(balancers.withDeadlineAfter(6, TimeUnit.SECONDS).ensureLoadBalancer(ensure(service("uid-2").build()).build()).hasPending());
+    assertTrue(balancers.withDeadlineAfter(20, TimeUnit.SECONDS).ensureLoadBalancer(ensure(service("uid-2").build()).build()).hasPending());
     // A continued write would end before this one, which takes equally long and began later.
     assertTrue(made(ensure(service("uid-3").build())).hasReady());
     assertEquals(1, writes());
