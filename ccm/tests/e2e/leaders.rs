@@ -25,6 +25,8 @@ pub struct Leaders {
     /// The logs of all ccm containers so far. They are open files, so they can be read after the
     /// Pod is gone.
     logs: Arc<Mutex<BTreeMap<PathBuf, File>>>,
+    /// How often the logs said before [`forget`](Self::forget) that a Lease expires.
+    expired: Mutex<usize>,
     watch: JoinHandle<()>,
     finder: JoinHandle<()>,
 }
@@ -54,11 +56,13 @@ impl Leaders {
             finder: tokio::spawn(find(machines, Arc::clone(&logs))),
             renewals,
             logs,
+            expired: Mutex::default(),
         }
     }
 
     /// Drops the observations of the Lease so far, except the last.
     pub fn forget(&self) {
+        *self.expired.lock().unwrap() = self.expired();
         let mut renewals = self.renewals.lock().unwrap();
         let last = renewals.pop();
         renewals.clear();
@@ -83,8 +87,14 @@ impl Leaders {
     /// Whether a process let its Lease expire, because it does not know how a call ended. A
     /// provider that stops before its ccm may cause that.
     pub fn let_expire(&self) -> bool {
-        let mut texts = self.texts().into_iter();
-        texts.any(|text| text.contains("letting the Lease expire"))
+        self.expired() > *self.expired.lock().unwrap()
+    }
+
+    fn expired(&self) -> usize {
+        let texts = self.texts().into_iter();
+        texts
+            .map(|text| text.matches("letting the Lease expire").count())
+            .sum()
     }
 
     fn texts(&self) -> Vec<String> {

@@ -11,7 +11,7 @@ use testenv::{Process, eventually};
 use tokio::time::Instant;
 
 use crate::proxy::{Proxy, Rule};
-use crate::world::{SOON, World, balancer, instance, said};
+use crate::world::{QUICK_LEASE, SOON, World, balancer, instance, said};
 
 /// An election whose leader survives even long stalls.
 const PATIENT_LEASE: [&str; 2] = [
@@ -103,20 +103,20 @@ async fn gives_up(ccm: &mut Process) {
     assert_eq!(ended.code(), Some(1));
     let line = said(ccm, "the Lease was lost, another process may lead").await;
     assert!(line.contains("ERROR"), "{line}");
-    assert!(line.contains("could not be renewed within 10s"), "{line}");
+    assert!(line.contains("could not be renewed within 6s"), "{line}");
 }
 
 #[tokio::test]
 async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
     let mut world = World::new(Fixture::default()).await;
-    let mut ccm = world.ccm(&[]);
+    let mut ccm = world.ccm(&QUICK_LEASE);
     world.led_by(&ccm).await;
     converged(&world).await;
 
     world.plane.kill_api_server();
     gives_up(&mut ccm).await;
     // A ccm that starts without an API server, such as a restarted container, waits for it.
-    let mut next = world.ccm(&[]);
+    let mut next = world.ccm(&QUICK_LEASE);
     let line = said(&next, "waiting for the API server").await;
     assert!(
         line.contains("WARN") && line.contains("Connection refused"),
@@ -145,7 +145,7 @@ async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
     world.plane.suspend_api_server();
     gives_up(&mut next).await;
     world.plane.resume_api_server();
-    let third = world.ccm(&[]);
+    let third = world.ccm(&QUICK_LEASE);
     world.led_by(&third).await;
 }
 

@@ -10,16 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::proxy::Proxy;
-use crate::world::{SOON, World, balancer, said};
+use crate::world::{QUICK_LEASE, SOON, World, balancer, said};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
-
-/// A Lease that a standby soon takes after its holder is killed.
-const QUICK_LEASE: [&str; 3] = [
-    "--leader-elect-lease-duration=8s",
-    "--leader-elect-renew-deadline=6s",
-    "--leader-elect-retry-period=500ms",
-];
 
 /// Records the holders of the Lease, one after the other.
 struct Holders {

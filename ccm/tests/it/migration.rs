@@ -121,7 +121,7 @@ async fn b_m6_the_loss_of_the_migration_lease_lets_calls_under_the_main_one_end(
     let mut ccm = world.ccm(&["--enable-leader-migration", &config]);
     let identity = world.led_by(&ccm).await;
     hold_both(&world, &identity).await;
-    let latency = Duration::from_secs(3);
+    let latency = Duration::from_secs(10);
     world
         .cloud()
         .set_latency("EnsureLoadBalancer", latency)

@@ -20,6 +20,13 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// The binary under test.
 pub const CCM: &str = env!("CARGO_BIN_EXE_ccm");
 
+/// A Lease that a standby soon takes after its holder is killed.
+pub const QUICK_LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=8s",
+    "--leader-elect-renew-deadline=6s",
+    "--leader-elect-retry-period=500ms",
+];
+
 /// The annotation of the Lease that names the cloud scope of provider `mock`.
 pub const SCOPE: &str = "grpc-ccm.io/cloud-scope-mock";
 

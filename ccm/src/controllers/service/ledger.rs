@@ -125,9 +125,10 @@ impl Ledger {
             taken.forgotten = true;
             return;
         }
-        self.departed += 1;
         let task = Task::Departed(key.clone(), record.uid().to_owned());
-        self.entries.insert(task.clone(), record);
+        if self.entries.insert(task.clone(), record).is_none() {
+            self.departed += 1;
+        }
         taken.departed = Some(task);
     }
 
@@ -167,10 +168,10 @@ impl Ledger {
     pub(super) fn put(&mut self, task: &Task, record: Option<Record>) -> Meanwhile {
         let working = self.working.remove(task).unwrap_or_default();
         if let Some(record) = record {
-            if matches!(task, Task::Departed(..)) {
+            let former = self.entries.insert(task.clone(), record);
+            if former.is_none() && matches!(task, Task::Departed(..)) {
                 self.departed += 1;
             }
-            self.entries.insert(task.clone(), record);
         }
         working.meanwhile
     }

@@ -323,22 +323,29 @@ impl<'a> Run<'a> {
     /// Reads the Service of a load balancer to delete: the watch may have lost a Service that the
     /// API server still has.
     async fn is_gone(&mut self) -> Result<(), Stop> {
+        self.may_go_on()?;
         match self.read_again().await {
             Ok(false) => {
                 self.is_current = true;
                 Ok(())
             }
             Ok(true) => {
-                warn!(service = %Key::of(&*self.base), "the API server has a Service that its watch does not show: keeping the load balancer");
-                self.record = None;
-                Err(Stop::With(Requeue::Forget))
+                let key = Key::of(&*self.base);
+                let shown = self.context().cluster.services.get(&key);
+                if shown.is_some_and(|shown| uid(&shown) == uid(&self.base)) {
+                    // The Service has a job of its own.
+                    self.record = None;
+                    return Err(Stop::With(Requeue::Forget));
+                }
+                warn!(service = %key, "the API server has a Service that its watch does not show: keeping the load balancer");
+                Err(Stop::With(Requeue::At(Instant::now() + SLOW)))
             }
             Err(error) => Err(self.unread(&error)),
         }
     }
 
     fn unread(&mut self, error: &WriteError) -> Stop {
-        warn!(service = %Key::of(&*self.base), %error, "cannot read the Service again");
+        warn!(service = %Key::of(&*self.base), %error, "cannot read the Service");
         self.record().check |= self.missing;
         self.failed("failed to read the Service", error);
         Stop::With(Requeue::Retry)

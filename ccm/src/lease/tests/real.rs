@@ -214,7 +214,7 @@ async fn b_m3_real_contention_with_a_go_ccm() {
     let killed = Wall::now();
     let (term, taken) = timeout(2 * SOON, standing).await.unwrap().unwrap();
     let took = taken.duration_since(killed);
-    assert!(took > Duration::from_secs(4), "{took:?}");
+    assert!(took > Duration::from_secs(12), "{took:?}");
     let spec = leases.get(NAME).await.unwrap().spec.unwrap();
     assert_eq!(
         (spec.holder_identity.as_deref(), spec.lease_transitions),

@@ -261,7 +261,8 @@ async fn a_provider_that_shuts_down_properly_is_followed_to_its_successor() {
         .await
         .unwrap();
     std::fs::remove_file(&socket).unwrap();
-    timeout(Duration::from_mins(1), session.ended())
+    // Sooner than a Probe, which follows each 10 s, can show it.
+    timeout(Duration::from_secs(9), session.ended())
         .await
         .unwrap();
 

@@ -20,6 +20,15 @@ async fn read_to_end(mut stream: impl AsyncReadExt + Unpin) -> Vec<u8> {
     bytes
 }
 
+/// These limits close no connection in the time of a test.
+fn patient() -> Limits {
+    Limits {
+        handshake: Duration::from_mins(5),
+        head: Duration::from_mins(5),
+        ..Limits::default()
+    }
+}
+
 fn livez() -> Request<Empty<Bytes>> {
     Request::get("/livez").body(Empty::new()).unwrap()
 }
@@ -78,7 +87,7 @@ async fn b_m4_who_is_too_slow_is_closed() {
 async fn b_m4_an_old_connection_takes_no_further_request() {
     let limits = Limits {
         age: Duration::from_millis(100),
-        ..Limits::default()
+        ..patient()
     };
     let port = Port::open_with(&[], limits).await;
     let mut stream = port.caller.tls().await.unwrap();
@@ -105,7 +114,7 @@ async fn b_m4_a_request_that_takes_too_long_is_answered_504() {
 async fn b_m4_a_full_port_closes_idle_strangers_and_keeps_whom_it_knows() {
     let limits = Limits {
         connections: 8,
-        ..Limits::default()
+        ..patient()
     };
     let port = Port::open_with(&[], limits).await;
     let (mut known, _driver) = port.caller.connect().await;

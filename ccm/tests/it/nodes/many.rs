@@ -84,7 +84,7 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
     assert!(rounds);
     let calls = world.cloud().calls(Some("LookupInstances"));
     assert!(calls[..12].iter().all(|call| call.count == 100));
-    assert!(calls[11].at_ms - calls[0].at_ms >= 4_000);
+    assert!(calls[11].at_ms - calls[0].at_ms >= 5_500);
     // All three are of one round: with one call a round they would take 4 s.
     assert!(calls[2].at_ms - calls[0].at_ms < 4_000);
     assert_eq!((versions(&world).await, patches(&world).await), before);
