@@ -188,7 +188,11 @@ impl Target {
         let mut process = self.command.as_ref()?.process.lock().await;
         let running = process.as_mut()?;
         // Its connections end a little before the process.
-        let status = tokio::time::timeout(END, running.child.wait()).await;
+        let mut status = tokio::time::timeout(END, running.child.wait()).await;
+        if status.is_err() && UnixStream::connect(&self.path).await.is_err() {
+            // It serves no longer, so it is about to end.
+            status = tokio::time::timeout(END * 4, running.child.wait()).await;
+        }
         let status = status.ok()?.ok()?;
         let why = if running.termed {
             "after the suite's SIGTERM"

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
+use futures::future::join;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::super::check::{Check, Need, Stop, Verdict, check, must};
@@ -98,9 +100,17 @@ async fn slow_lookup(
     let session = run.session().await?;
     run.cloud_slow(slow).await?;
     let request = tour::lookup(run);
-    let call = tokio::spawn(async move { session.call(request).await });
-    // The call is sent by another task. Nothing outside shows when it arrives.
-    tokio::time::sleep(SLOW / 4).await;
+    let (tells, arrived) = oneshot::channel();
+    let call = tokio::spawn(async move {
+        // The Probe leaves after the call on the same connection. Its answer shows that the call
+        // has arrived.
+        let probe = async {
+            session.call(pb::ProbeRequest::default()).await;
+            let _ = tells.send(());
+        };
+        join(session.call(request), probe).await.0
+    });
+    let _ = arrived.await;
     Ok(call)
 }
 
@@ -138,11 +148,11 @@ async fn serves_new(run: &Run) -> bool {
 }
 
 async fn no_new(run: &Run) -> Verdict {
-    let mut call = slow_lookup(run, SLOW * 3).await?;
+    let mut call = slow_lookup(run, SLOW * 8).await?;
     // A provider may answer it from a cache.
     let runs = !call.is_finished();
     run.target().send_term().await?;
-    let refused = tokio::time::timeout(SLOW * 2, async {
+    let refused = tokio::time::timeout(SLOW * 6, async {
         let (mut in_a_row, mut since) = (0, Instant::now());
         while in_a_row < REFUSALS || since.elapsed() < REFUSED {
             if serves_new(run).await {
@@ -160,16 +170,15 @@ async fn no_new(run: &Run) -> Verdict {
         refused && !(runs && over),
         "CORE-17",
         "SIGTERM while a LookupInstances runs, then new connections with Probe",
-        format_args!("within {:?} they are refused, or not served", SLOW * 2),
+        format_args!("within {:?} they are refused, or not served", SLOW * 6),
         if refused {
             "they are served until the LookupInstances ends"
         } else {
             "they are served"
         },
     )?;
-    if !over {
-        let _ = call.await;
-    }
+    // Other checks are about its answer.
+    call.abort();
     ends(run, "with a call in flight").await
 }
 
@@ -188,17 +197,20 @@ async fn new_calls(run: &Run) -> Verdict {
     let mut bytes = wire::opening();
     let lookup = session.noted(tour::lookup(run))?;
     wire::call(&mut bytes, 1, &lookup, PATIENT);
-    let _ = line.write_all(&bytes).await;
-    tokio::time::sleep(SLOW / 4).await;
-    run.target().send_term().await?;
-    tokio::time::sleep(SLOW / 2).await;
-    let mut bytes = Vec::new();
-    wire::call(&mut bytes, 3, &lookup, PATIENT);
-    wire::call(&mut bytes, 5, &pb::ProbeRequest::default(), PATIENT);
+    // As in `slow_lookup`.
+    wire::call(&mut bytes, 3, &pb::ProbeRequest::default(), PATIENT);
     let _ = line.write_all(&bytes).await;
     let mut answers = Answers::default();
     let until = Instant::now() + END;
-    answers.read(&mut line, &[1, 3, 5], until).await;
+    answers.read(&mut line, &[3], until).await;
+    run.target().send_term().await?;
+    tokio::time::sleep(SLOW / 2).await;
+    let mut bytes = Vec::new();
+    wire::call(&mut bytes, 5, &lookup, PATIENT);
+    wire::call(&mut bytes, 7, &pb::ProbeRequest::default(), PATIENT);
+    let _ = line.write_all(&bytes).await;
+    let until = Instant::now() + END;
+    answers.read(&mut line, &[1, 5, 7], until).await;
     drop(line);
     let of = |stream: u32| answers.endings.get(&stream).copied();
     let shown = |stream: u32| of(stream).map_or("no end of it".to_owned(), |end| end.to_string());
@@ -209,7 +221,7 @@ async fn new_calls(run: &Run) -> Verdict {
         "an answer: it was in flight at SIGTERM",
         shown(1),
     )?;
-    for (stream, name) in [(3, "LookupInstances"), (5, "Probe")] {
+    for (stream, name) in [(5, "LookupInstances"), (7, "Probe")] {
         let statuses = [tonic::Code::Unavailable, tonic::Code::Cancelled];
         let refused = match of(stream) {
             Some(Ending::NotTaken) => true,
@@ -227,7 +239,7 @@ async fn new_calls(run: &Run) -> Verdict {
             shown(stream),
         )?;
     }
-    let answered = answers.message::<pb::LookupInstancesResponse>(3);
+    let answered = answers.message::<pb::LookupInstancesResponse>(5);
     let failed = answered.and_then(|answer| answer.failed);
     must(
         failed.is_none(),

@@ -36,7 +36,7 @@ impl MockProvider {
     /// ended. `None`: the cloud is so slow that the answer has to be `pending` (CORE-9).
     async fn begin(&self, call: &Call) -> Result<Option<Begun<'_>>, Failure> {
         let in_time = match call.deadline() {
-            Some(deadline) => deadline.saturating_duration_since(Instant::now()) * 3 / 4,
+            Some(deadline) => deadline.saturating_duration_since(Instant::now()) / 2,
             None => Duration::MAX,
         };
         let Ok(reached) = tokio::time::timeout(in_time, self.reach(call)).await else {

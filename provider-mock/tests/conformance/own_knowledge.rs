@@ -113,7 +113,7 @@ async fn entries(directory: &Path, knowing: Knowing) -> Vec<Entry> {
     let server = Server::new(knowing).endpoint(&endpoint);
     let server = tokio::spawn(server.serve(std::future::pending()));
     let there = || directory.join("s/provider.sock").exists();
-    tokio::time::timeout(Duration::from_secs(10), async {
+    tokio::time::timeout(Duration::from_mins(1), async {
         while !there() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -4,6 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_listing_comes_in_parts_and_ends_with_its_total_or_fails_whole() {
+    log();
     let running = Running::initialized().await;
     let mut client = running.instances().await;
     let list = |name| pb::ListInstancesRequest {

@@ -23,7 +23,7 @@ use crate::provider::{not_saved, status};
 
 /// How long a deletion takes with `ReadyWhileDeleting` if the cloud's own takes no time. The twist
 /// shows only during a deletion.
-const TWISTED_DELETION: Duration = Duration::from_secs(1);
+const TWISTED_DELETION: Duration = Duration::from_secs(5);
 
 impl Twisted {
     fn asker<'a>(
