@@ -15,7 +15,7 @@ use crate::callers::{HALF_HELLO, IN_TIME, Sends, connector, silent, time_of_99_i
 use crate::images::Image;
 use crate::inside::Inside;
 use crate::one_node::one_pod;
-use crate::world::{PATIENCE, World, id};
+use crate::world::{World, id};
 
 /// The ccm's HTTPS port.
 const PORT: u16 = 10258;
