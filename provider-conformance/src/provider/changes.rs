@@ -18,8 +18,10 @@ use super::super::session::Session;
 
 /// The limit for the hint about a change (PROV-13), with a margin for a busy machine.
 const HINT: Duration = Duration::from_secs(40);
-/// The limit for the first message of a stream, and for its end.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The limit for the first message of a stream. A provider without bookmarks costs this time for
+/// each stream.
+const BOOKMARK: Duration = Duration::from_secs(10);
 /// The first messages of a stream are over if nothing more comes for this long. A stream counts as
 /// open if it does not end within three times this long.
 const QUIET: Duration = Duration::from_millis(500);
@@ -263,7 +265,7 @@ async fn former_token(run: &Run) -> Verdict {
 /// Waits until a stream has begun, which its first message shows, and reads its first messages. A
 /// stream without a bookmark (PROV-21) counts as begun after some time.
 async fn settle(watch: &mut Watch) {
-    let mut patience = PATIENCE;
+    let mut patience = BOOKMARK;
     while let Ok(Ok(Some(_))) = timeout(patience, watch.stream.try_next()).await {
         patience = QUIET;
     }
@@ -374,7 +376,7 @@ async fn many(run: &Run) -> Verdict {
         watches.push(watch(&session, ""));
     }
     let begin = watches.iter_mut().map(|one| one.stream.try_next());
-    join_all(begin.map(|first| timeout(PATIENCE, first))).await;
+    join_all(begin.map(|first| timeout(BOOKMARK, first))).await;
     watches.truncate(8);
     let instance = run.add_instance("hint").await?;
     for one in &mut watches {
@@ -401,7 +403,7 @@ async fn tokens(run: &Run) -> Verdict {
 async fn begins_with_bookmark(run: &Run) -> Verdict {
     let session = run.session().await?;
     let mut watch = watch(&session, "");
-    let first = timeout(PATIENCE, watch.stream.try_next()).await;
+    let first = timeout(BOOKMARK, watch.stream.try_next()).await;
     let token = match &first {
         Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_))) => {
             hint.resume_token.len()
@@ -421,7 +423,7 @@ async fn begins_with_bookmark(run: &Run) -> Verdict {
         (1..=1_024).contains(&token),
         "PROV-21",
         &watch.sent,
-        format_args!("a message with a resume_token within {PATIENCE:?}, while nothing changes"),
+        format_args!("a message with a resume_token within {BOOKMARK:?}, while nothing changes"),
         format_args!("{first:?}"),
     )
 }
