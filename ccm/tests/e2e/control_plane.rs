@@ -68,6 +68,7 @@ pub async fn installed(world: &mut World) {
     world.report.lap("Service to its address");
     hung(world).await;
 
+    let writes = world.cloud.writes();
     world.report.start();
     world.boot("node-b").await;
     world
@@ -81,7 +82,10 @@ pub async fn installed(world: &mut World) {
     let both = ["node-a", "node-b"];
     eventually("web leads to both Nodes", PATIENCE, async || {
         let targets = world.cloud.targets("web");
-        (targets == both).then_some(()).ok_or(targets.join(", "))
+        // The mock notes a write after it has stored the state.
+        let noted = world.cloud.writes() > writes;
+        let done = targets == both && noted;
+        done.then_some(()).ok_or(targets.join(", "))
     })
     .await;
     world
