@@ -48,12 +48,13 @@ async fn story(world: &mut World) {
     gone(world).await;
 }
 
+/// The longest time without a leader since [`Leaders::forget`].
 fn most(leaders: &Leaders) -> Duration {
     if leaders.let_expire() { EXPIRED } else { MOST }
 }
 
 /// Each image is updated while Services are created. At no time are there two leaders, and a
-/// time without one is shorter than [`MOST`].
+/// time without one is shorter than [`most`].
 async fn updated(world: &mut World, leaders: &Leaders) {
     let ccm = Image::Ccm.reference();
     let next = [Image::Ccm.tagged("next"), Image::Python.tagged("next")];

@@ -11,13 +11,7 @@ use testenv::{Process, eventually};
 use tokio::time::Instant;
 
 use crate::proxy::{Proxy, Rule};
-use crate::world::{QUICK_LEASE, SOON, World, balancer, instance, said};
-
-/// An election whose leader survives even long stalls.
-const PATIENT_LEASE: [&str; 2] = [
-    "--leader-elect-lease-duration=90s",
-    "--leader-elect-renew-deadline=60s",
-];
+use crate::world::{PATIENT_LEASE, QUICK_LEASE, SOON, World, balancer, instance, said};
 
 /// A Node and a Service, converged.
 async fn converged(world: &World) {

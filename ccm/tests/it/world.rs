@@ -27,6 +27,12 @@ pub const QUICK_LEASE: [&str; 3] = [
     "--leader-elect-retry-period=500ms",
 ];
 
+/// An election whose leader survives even long stalls.
+pub const PATIENT_LEASE: [&str; 2] = [
+    "--leader-elect-lease-duration=90s",
+    "--leader-elect-renew-deadline=60s",
+];
+
 /// The annotation of the Lease that names the cloud scope of provider `mock`.
 pub const SCOPE: &str = "grpc-ccm.io/cloud-scope-mock";
 

@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
             Step::Ensure if self.may_be_released() => Err(self.decide_again().await),
             Step::Ensure => self.call(Op::Ensure).await,
             Step::Update => self.call(Op::Update).await,
-            Step::Delete if self.is_departed() && !self.is_current => self.is_gone().await,
+            Step::Delete if self.is_departed() && !self.is_current => self.confirm_gone().await,
             Step::Delete => self.call(Op::Delete).await,
             Step::Release { status, metadata } => {
                 self.release(status, metadata).await?;
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
 
     /// Reads the Service of a load balancer to delete: the watch may have lost a Service that the
     /// API server still has.
-    async fn is_gone(&mut self) -> Result<(), Stop> {
+    async fn confirm_gone(&mut self) -> Result<(), Stop> {
         self.may_go_on()?;
         match self.read_again().await {
             Ok(false) => {

@@ -113,7 +113,7 @@ async fn b_m4_a_request_that_takes_too_long_is_answered_504() {
 #[tokio::test]
 async fn b_m4_a_full_port_closes_idle_strangers_and_keeps_whom_it_knows() {
     let limits = Limits {
-        connections: 8,
+        connections: 4,
         ..patient()
     };
     let port = Port::open_with(&[], limits).await;

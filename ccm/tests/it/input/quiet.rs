@@ -5,7 +5,7 @@ use provider_sdk::FailureCode;
 use testenv::eventually;
 use testenv::objects::set_ready;
 
-use crate::world::{SOON, World, balancer, said};
+use crate::world::{PATIENT_LEASE, SOON, World, balancer, said};
 
 #[tokio::test]
 async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
@@ -16,8 +16,8 @@ async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
         "--node-monitor-period=1s",
         "--node-status-update-frequency=1s",
         // A slow renewal is logged after a third of the renew deadline.
-        "--leader-elect-lease-duration=90s",
-        "--leader-elect-renew-deadline=60s",
+        PATIENT_LEASE[0],
+        PATIENT_LEASE[1],
         &proxy.flag(),
     ]);
     world.led_by(&ccm).await;
