@@ -26,7 +26,7 @@ pub(crate) use labels::{is_dns_name, is_reserved_key, is_valid_key, is_valid_val
 pub(crate) use lenient::Lenient;
 pub(crate) use lock::lock;
 #[cfg(test)]
-pub(crate) use log_to::log_to;
+pub(crate) use log_to::{at_each_line, log_to};
 pub(crate) use metric::registered;
 pub(crate) use node::{is_ready, provider_id, ready_condition, taints};
 pub(crate) use prune::{LAST_APPLIED, Prune};

@@ -150,20 +150,14 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::core::log_to;
+    use crate::core::at_each_line;
 
     #[test]
     fn the_lock_of_the_refusals_is_free_while_a_refusal_or_its_end_is_logged() {
         let metrics = Metrics::register(&mut Registry::default());
         let log = Arc::new(CallLog::new("mock".into(), CallIds::new(1), metrics));
-        let was_free = Arc::new(Mutex::new(Vec::new()));
-        let _logging = log_to("info", {
-            let (log, was_free) = (Arc::clone(&log), Arc::clone(&was_free));
-            move || {
-                lock(&was_free).push(log.refused.try_lock().is_ok());
-                std::io::sink()
-            }
-        });
+        let logged = Arc::clone(&log);
+        let (was_free, _logging) = at_each_line("info", move || logged.refused.try_lock().is_ok());
         let refusal = CallError::new(CallErrorCode::Credentials, "no");
         log.record("Probe", "1", Some(&refusal), Duration::ZERO);
         log.record("Probe", "2", None, Duration::ZERO);

@@ -1,4 +1,3 @@
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -8,7 +7,7 @@ use super::super::connect::{Connector, Pipe, UnixConnector};
 use super::super::testing::{InMemory, maintained};
 use super::super::{CallErrorCode, ProviderStatus};
 use super::fake::Fake;
-use crate::core::log_to;
+use crate::core::at_each_line;
 
 fn node(name: &str) -> k8s_openapi::api::core::v1::Node {
     serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": "u"}})).unwrap()
@@ -310,19 +309,14 @@ async fn the_status_can_be_read_while_a_change_of_it_is_logged() {
         s.probe_message = "slow".into();
     });
     let running = maintained(InMemory::running(fake.service()));
-    let readable = Arc::new(Mutex::new(Vec::new()));
-    let _logging = log_to("info", {
-        let (readable, status) = (Arc::clone(&readable), running.status.clone());
-        move || {
-            let (status, (done, read)) = (status.clone(), std::sync::mpsc::channel());
-            std::thread::spawn(move || {
-                drop(status.borrow());
-                let _ = done.send(());
-            });
-            let was_read = read.recv_timeout(Duration::from_mins(1)).is_ok();
-            readable.lock().unwrap().push(was_read);
-            std::io::sink()
-        }
+    let status = running.status.clone();
+    let (readable, _logging) = at_each_line("info", move || {
+        let (status, (done, read)) = (status.clone(), std::sync::mpsc::channel());
+        std::thread::spawn(move || {
+            drop(status.borrow());
+            let _ = done.send(());
+        });
+        read.recv_timeout(Duration::from_mins(1)).is_ok()
     });
     let degraded = |s: &ProviderStatus| s.probe == api::ProbeState::Degraded;
     running.until("the state", degraded).await;

@@ -1,12 +1,12 @@
 //! What happens under the lock of the routes' state.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::super::Routes;
 use super::super::lists::Lists;
 use super::*;
 use crate::controller::Reconciler as _;
-use crate::core::{lock, log_to};
+use crate::core::{at_each_line, lock};
 use crate::provider::Capability;
 
 #[tokio::test(start_paused = true)]
@@ -21,13 +21,9 @@ async fn a_pass_logs_no_line_under_the_lock() {
     let session = status.session.unwrap();
     let metrics = Metrics::register(&mut Registry::default());
     let routes = Arc::new(Routes::new(world.context.clone(), metrics));
-    let was_free = Arc::new(Mutex::new(Vec::new()));
-    let _logging = log_to("ccm::controllers::route::lists=trace", {
-        let (routes, was_free) = (Arc::clone(&routes), Arc::clone(&was_free));
-        move || {
-            lock(&was_free).push(routes.state.try_lock().is_ok());
-            std::io::sink()
-        }
+    let logged = Arc::clone(&routes);
+    let (was_free, _logging) = at_each_line("ccm::controllers::route::lists=trace", move || {
+        logged.state.try_lock().is_ok()
     });
     let pass = async || {
         let lists = Lists(Arc::clone(&routes));
